@@ -1,0 +1,1 @@
+"""Panel shims: what every shim program shares, and one folder of knowledge per agent."""
