@@ -1,0 +1,1 @@
+"""Tests with real agent binaries and real editor-side clients, offline, against scripted model servers."""

