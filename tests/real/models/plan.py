@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
 FOLDED: Final = "The user sent a new message while you were working:\n"
-FOLDED_END: Final = "\n\nIMPORTANT: After completing your current task"
-"""Claude Code 2.1.197 appends an instruction to a folded message; the words of the user end here."""
+FOLDED_ENDS: Final = (
+    "\n\nIMPORTANT: After completing your current task",  # 2.1.197
+    "\n\nThis is how Claude Code surfaces messages",  # 2.1.332
+)
+"""Claude Code appends an instruction to a folded message; the words of the user end here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,9 @@ def unfold(text: str) -> str:
     if not text.startswith(FOLDED):
         return text
     words = text[len(FOLDED) :]
-    return words.split(FOLDED_END, 1)[0].rstrip("\n")
+    for end in FOLDED_ENDS:
+        words = words.split(end, 1)[0]
+    return words.rstrip("\n")
 
 
 def is_background(text: str) -> bool:
