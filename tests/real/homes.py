@@ -6,6 +6,7 @@ that a home hands out is complete, not an addition to the current one.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -204,6 +205,18 @@ class CodexHome(Home):
     def writer_lock(self, thread_id: str) -> Path:
         """The file that the process which has the thread loaded holds with ``flock``."""
         return self.config / "thread-writer-locks" / f"{thread_id}.lock"
+
+    def has_writer(self, thread_id: str) -> bool:
+        """Whether a process has the thread loaded; the file alone says nothing, 0.154 leaves it behind at SIGTERM."""
+        path = self.writer_lock(thread_id)
+        if not path.exists():
+            return False
+        with path.open() as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
 
 def _mark() -> dict[str, str]:

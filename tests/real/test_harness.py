@@ -195,7 +195,7 @@ def test_codex_answers(tmp_path: Path, openai: OpenAIModel, version: str) -> Non
     with codex_panel(home, version) as panel:
         assert f"/{version} " in panel.user_agent
         thread = panel.start_thread()
-        assert home.writer_lock(thread).exists()
+        assert home.has_writer(thread)
         panel.say(thread, "hello [[say one]]", client_id="mine")
         turn = panel.wait_turn(thread)
         assert (turn.status, turn.text, turn.user_texts) == ("completed", "one", ("hello [[say one]]",))
@@ -304,7 +304,7 @@ def test_codex_resumes_in_a_second_process(tmp_path: Path, openai: OpenAIModel, 
         thread = panel.start_thread()
         panel.say(thread, "remember [[say noted]]")
         panel.wait_turn(thread)
-    assert not home.writer_lock(thread).exists()
+    assert not home.has_writer(thread)
     with codex_panel(home, version) as panel:
         assert panel.resume_thread(thread) == thread
         panel.say(thread, "and now")

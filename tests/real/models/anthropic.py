@@ -93,7 +93,7 @@ def _blocks(message: Json) -> list[Json]:
 
 
 def _texts(message: Json) -> Iterator[str]:
-    """What somebody said in one message; what Claude Code itself adds is left out."""
+    """What somebody said in one message; what Claude Code itself adds is left out, as the newline of 2.1.197 between two."""
     for block in _blocks(message):
         if block.get("type") != "text":
             continue
@@ -102,7 +102,7 @@ def _texts(message: Json) -> Iterator[str]:
         if message["role"] == "system" and not text.startswith(FOLDED):
             continue
         if not is_background(text):
-            yield unfold(text)
+            yield unfold(text).rstrip("\n")
 
 
 def _results(message: Json) -> Iterator[ToolResult]:
