@@ -21,6 +21,9 @@ DUMMY_KEY: Final = "sk-ant-dummy-key-of-a-throw-away-home"
 MARK: Final = "CROSS_AGENT_TEST_MARK"
 """By this variable a test finds every process that it caused; each child and each MCP server carries it."""
 
+WAIT_FOR_MCP: Final = {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "30000"}
+"""Claude Code answers initialize only when its MCP servers are there; by itself it waits at most 5 s for them."""
+
 Shell = Literal["ask", "allow"]
 
 
@@ -40,6 +43,7 @@ class Home:
         *,
         approve_tools: bool = True,
         shell: Shell = "ask",
+        mcp_required: bool = True,
         git: bool = True,
     ) -> None:
         """Write the home.
@@ -52,12 +56,15 @@ class Home:
             extra_env: environment of the agent itself, over the base.
             approve_tools: the MCP server's tools run without a prompt.
             shell: whether a shell command of the agent needs an approval.
+            mcp_required: the first turn waits for the MCP server; without it neither agent does so for long, and whether a
+                first turn has the tools is a matter of luck. Codex refuses a thread whose required server does not start.
             git: whether the work directory is a git repository.
         """
         self.path = path.resolve()
         self.model_url = model_url
         self.approve_tools = approve_tools
         self.shell: Shell = shell
+        self.mcp_required = mcp_required
         self.mcp_command = list(mcp_command) if mcp_command is not None else None
         self.mcp_env = {**_mark(), **(mcp_env or {})}
         self._extra_env = dict(extra_env or {})
@@ -140,25 +147,16 @@ class ClaudeHome(Home):
             "DISABLE_AUTOUPDATER": "1",
             "DISABLE_TELEMETRY": "1",
             "DISABLE_ERROR_REPORTING": "1",
+            **(WAIT_FOR_MCP if self.mcp_required else {}),
         }
 
 
 class CodexHome(Home):
     """A home for Codex: ``~/.codex/config.toml`` with a scripted provider, trust, the MCP server and the approval policy.
 
-    The MCP server is registered as ``required`` unless ``require_mcp(False)`` was called: Codex does not wait for any other
-    server before the first model request, which would make the first turn of a test a matter of luck.
-
     With ``shell="ask"`` an ``exec_command`` asks when its arguments say ``"sandbox_permissions": "require_escalated"`` (0.171
     refuses the policy under which every command would ask); with ``"allow"`` it must not say so.
     """
-
-    _required = True
-
-    def require_mcp(self, required: bool) -> None:
-        """Whether a new thread waits for the MCP server, and is refused without it."""
-        self._required = required
-        self.write()
 
     def write(self) -> None:
         free = self.shell == "allow"
@@ -190,7 +188,7 @@ class CodexHome(Home):
                 f"[mcp_servers.{SERVER_NAME}]",
                 f"command = {_toml(command)}",
                 f"args = [{', '.join(map(_toml, arguments))}]",
-                f"required = {str(self._required).lower()}",
+                f"required = {str(self.mcp_required).lower()}",
                 f"default_tools_approval_mode = {_toml('approve' if self.approve_tools else 'prompt')}",
                 f"[mcp_servers.{SERVER_NAME}.env]",
                 *(f"{_toml(name)} = {_toml(value)}" for name, value in self.mcp_env.items()),

@@ -312,7 +312,34 @@ def test_codex_resumes_in_a_second_process(tmp_path: Path, openai: OpenAIModel, 
     assert "remember" in json.dumps(openai.requests[-1].body["input"])
 
 
-# The parts
+# Both, and the parts
+
+
+def test_both_agents_share_a_home(tmp_path: Path, anthropic: AnthropicModel, openai: OpenAIModel) -> None:
+    claude_home = ClaudeHome(tmp_path / "h", anthropic.url, SERVER)
+    codex_home = CodexHome(tmp_path / "h", openai.url, SERVER)
+    assert claude_home.cwd == codex_home.cwd
+    script = f"[[{ECHO} ;; say came back]]"
+    with claude_panel(claude_home, CLAUDE_VERSIONS[0]) as claude, codex_panel(codex_home, CODEX_VERSIONS[0]) as codex:
+        thread = codex.start_thread()
+        claude.say(script)
+        codex.say(thread, script)
+        assert claude.wait_result().result == codex.wait_turn(thread).text == "came back"
+
+
+def test_panel_gives_its_agent_nothing_of_the_developer(
+    tmp_path: Path, anthropic: AnthropicModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/nowhere")
+    home = ClaudeHome(tmp_path / "h", anthropic.url)
+    listing = tmp_path / "environment"
+    noting = wrapper(home.path, f'env > "{listing}"\nexec "$@"')
+    with ClaudePanel(noting, binary(f"claude-{CLAUDE_VERSIONS[0]}"), home) as panel:
+        assert panel.initialized["pid"]
+    lines = listing.read_text(encoding="utf-8").splitlines()
+    assert f"{MARK}=harness" in lines
+    assert "CLAUDE_CODE_ENTRYPOINT=sdk-py" in lines
+    assert not [line for line in lines if line.startswith(("CLAUDE_CONFIG_DIR=", "CLAUDE_CODE_SESSION_ID="))]
 
 
 def test_agent_that_dies_ends_every_wait(tmp_path: Path, openai: OpenAIModel) -> None:

@@ -189,10 +189,10 @@ class ScriptedModel(ABC):
         at = after
         with self._changed:
             while True:
-                for at in range(at, len(self._requests)):  # noqa: B020
+                while at < len(self._requests):
                     if predicate(self._requests[at]):
                         return self._requests[at]
-                at = len(self._requests)
+                    at += 1
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"no such model request within {timeout} s; seen: {self._requests}")
