@@ -288,6 +288,37 @@ class Child:
             self._loop.unwatch(self._input)
 
 
+class Output:
+    """Collects what a command prints."""
+
+    __slots__ = ("_data", "_descriptor", "_loop")
+
+    def __init__(self, loop: Loop, child: Child) -> None:
+        self._loop = loop
+        self._descriptor = child.output
+        self._data = bytearray()
+        os.set_blocking(child.output, False)
+        loop.watch(child.output, self._read)
+
+    def finish(self) -> str:
+        """The output so far: a grandchild that keeps the pipe open is not waited for."""
+        self._read()
+        self._loop.unwatch(self._descriptor)
+        os.close(self._descriptor)
+        return self._data.decode(errors="replace")
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._descriptor, READ_SIZE)
+            except BlockingIOError:
+                return
+            if not data:
+                self._loop.unwatch(self._descriptor)
+                return
+            self._data += data
+
+
 class Lines:
     """Whole lines from a descriptor: ``on_line`` per line, ``on_end`` with what is left at its end."""
 
@@ -364,6 +395,20 @@ class Gate:
         if not data:
             self.close()
             self.opened.settle()
+
+
+async def run_shell(loop: Loop, command: str, *, env: Mapping[str, str], cwd: str, interrupted: Wait) -> tuple[str, int]:
+    """Runs a shell command in a process group of its own; returns what it printed and its exit code.
+
+    ``interrupted`` kills the group.
+    """
+    child = loop.spawn(["/bin/sh", "-c", command], env=env, cwd=cwd, talk=False, own_group=True)
+    output = Output(loop, child)
+    await loop.first(child.exited, interrupted)
+    if not child.exited.done:
+        child.signal(signal.SIGKILL)
+        await child.exited
+    return output.finish(), child.exited.value
 
 
 def write_all(descriptor: int, data: bytes) -> None:

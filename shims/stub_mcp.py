@@ -164,7 +164,8 @@ class Server:
         if "method" in message:
             self._on_server_message(message)
             return
-        answer = self._answers.pop(message.get("id", -1), None)
+        number = message.get("id")
+        answer = self._answers.pop(number, None) if isinstance(number, int) else None
         if answer is None:
             return
         if "error" in message:

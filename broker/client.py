@@ -1,0 +1,275 @@
+"""The client side of the wire: one connection to one broker generation, and the loop that keeps having one.
+
+Owns the DEALER socket and when to open a new one. Nothing here blocks on a send, wakes up while nothing happens, or uses a
+socket for two generations: a DEALER without its broker would queue and deliver later, to the next one (ghost sends).
+
+A `Client` runs in a thread of its caller's; `post` and `wake` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+
+import zmq
+
+from broker.errors import CrossAgentError, WireError
+from broker.paths import Home
+from broker.processes import open_death_watch
+from broker.rendezvous import BrokerRecord, WakeUp, read_record, start_broker
+from broker.wire import MAX_MESSAGE, Bye, Message, decode, encode
+
+_START_INTERVAL = 60.0
+"""A client starts a broker by itself at most this often, in seconds (SH-23)."""
+
+_OUTBOX_BYTES = 64 * 1024 * 1024
+"""Unsent bytes of one connection before it is given up; nobody needs a queue that never drains."""
+
+
+class Connection:
+    """A DEALER socket to one broker. Not thread-safe."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], record: BrokerRecord, death: int) -> None:
+        self.record = record
+        self.death = death
+        self.socket = context.socket(zmq.DEALER)
+        # A connection that breaks is over: a new socket is made for whoever is there then.
+        for option, value in (
+            (zmq.IMMEDIATE, 1),
+            (zmq.LINGER, 0),
+            (zmq.RECONNECT_IVL, -1),
+            (zmq.MAXMSGSIZE, MAX_MESSAGE),
+        ):
+            self.socket.setsockopt(option, value)
+        self.socket.connect(record.endpoint)
+        self._outbox: deque[bytes] = deque()
+        self._outbox_bytes = 0
+
+    @property
+    def wanted(self) -> int:
+        """The poll events that this connection waits for now."""
+        return zmq.POLLIN | zmq.POLLOUT if self._outbox else zmq.POLLIN
+
+    def send(self, message: Message) -> bool:
+        """Queues ``message`` and sends what can be sent. False: the outbox is over its bound, give the connection up."""
+        data = encode(message)
+        self._outbox.append(data)
+        self._outbox_bytes += len(data)
+        self.flush()
+        return self._outbox_bytes <= _OUTBOX_BYTES
+
+    def flush(self) -> None:
+        while self._outbox:
+            try:
+                self.socket.send(self._outbox[0], zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._outbox_bytes -= len(self._outbox.popleft())
+
+    def receive(self) -> list[Message]:
+        """Every message that is here now.
+
+        Raises:
+            WireError: the broker speaks another protocol.
+        """
+        messages = []
+        while True:
+            try:
+                messages.append(decode(self.socket.recv(zmq.NOBLOCK)))
+            except zmq.Again:
+                return messages
+
+    def close(self) -> None:
+        self.socket.close(0)
+        os.close(self.death)
+
+
+class Client:
+    """Keeps a connection to whichever broker lives, from one thread.
+
+    Args:
+        hello: the first message of every connection, asked for when it opens.
+        received: called with each message, in the thread of `run`.
+        woken: called in the thread of `run` after each `wake`, and when a connection opens or is lost.
+        autostart: whether to start a broker when there is none.
+        note: takes one line for the log.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        hello: Callable[[], Message],
+        received: Callable[[Message], None],
+        woken: Callable[[], None],
+        autostart: bool,
+        note: Callable[[str], None],
+    ) -> None:
+        self._home = home
+        self._hello = hello
+        self._received = received
+        self._woken = woken
+        self._autostart = autostart
+        self._note = note
+        self._posted: deque[Message] = deque()
+        self._bell_read, self._bell_write = os.pipe()
+        os.set_blocking(self._bell_read, False)
+        os.set_blocking(self._bell_write, False)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._connection: Connection | None = None
+        self._broker_bell: WakeUp | None = None
+        self._next_start = 0.0
+        self._stopped = False
+        self._last_problem = ""
+        self.trouble: CrossAgentError | None = None
+        """Why there is no broker, as far as is known."""
+
+    @property
+    def record(self) -> BrokerRecord | None:
+        """The broker that this client is connected to now."""
+        connection = self._connection
+        return connection.record if connection is not None else None
+
+    def post(self, message: Message) -> None:
+        """Sends ``message`` on the connection that is open now; dropped when there is none."""
+        self._posted.append(message)
+        self.wake()
+
+    def send(self, message: Message) -> None:
+        """As `post`, from within a callback: sent at once."""
+        if self._connection is not None and not self._connection.send(message):
+            self._note("the broker does not read; connection given up")
+            self._disconnect()
+
+    def wake(self) -> None:
+        try:
+            os.write(self._bell_write, b"\n")
+        except (BlockingIOError, OSError):
+            pass  # full: it rings anyway; closed: the loop has ended
+
+    def start_now(self) -> None:
+        """Somebody needs a broker at this moment: a start may be tried again at once."""
+        self._next_start = 0.0
+        self.trouble = None
+        self.wake()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.wake()
+
+    def run(self) -> None:
+        """Runs until `stop`."""
+        try:
+            self._home.prepare()
+            self._broker_bell = WakeUp(self._home)
+        except (CrossAgentError, OSError) as error:
+            self._problem(f"no wake-up by the run directory: {error}")
+        try:
+            while not self._stopped:
+                if self._connection is None:
+                    self._connect()
+                self._wait()
+        finally:
+            self._disconnect()
+            if self._broker_bell is not None:
+                self._broker_bell.close()
+            self._context.destroy(0)
+
+    # connection
+
+    def _connect(self) -> None:
+        record = read_record(self._home)
+        if record is None:
+            self._try_start()
+            return
+        death = open_death_watch(record.process)
+        if death is None:
+            self._try_start()
+            return
+        self.trouble = None
+        self._last_problem = ""
+        self._posted.clear()
+        self._connection = Connection(self._context, record, death)
+        self._connection.send(self._hello())
+        self._woken()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._posted.clear()
+            if not self._stopped:
+                self._woken()
+
+    def _try_start(self) -> None:
+        if not self._autostart or time.monotonic() < self._next_start:
+            return
+        self._next_start = time.monotonic() + _START_INTERVAL
+        try:
+            if start_broker(self._home):
+                self._note("started a broker")
+        except (CrossAgentError, OSError) as error:
+            self.trouble = error if isinstance(error, CrossAgentError) else CrossAgentError(str(error))
+            self._problem(f"no broker: {error}")
+
+    def _problem(self, text: str) -> None:
+        if text != self._last_problem:
+            self._last_problem = text
+            self._note(text)
+
+    # waiting
+
+    def _wait(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._bell_read, zmq.POLLIN)
+        if self._broker_bell is not None:
+            poller.register(self._broker_bell.fd, zmq.POLLIN)
+        connection = self._connection
+        if connection is not None:
+            poller.register(connection.death, zmq.POLLIN)
+            poller.register(connection.socket, connection.wanted)
+        ready = dict(poller.poll(self._timeout()))
+        if self._bell_read in ready:
+            self._drain_bell()
+            self._woken()
+        if self._broker_bell is not None and self._broker_bell.fd in ready:
+            self._broker_bell.drain()
+        if connection is not None:
+            self._serve(connection, dead=connection.death in ready)
+
+    def _timeout(self) -> int | None:
+        """Milliseconds until a broker may be started again; None while only events matter."""
+        if self._connection is not None or not self._autostart or self.trouble or math.isinf(self._next_start):
+            return None
+        return max(0, int((self._next_start - time.monotonic()) * 1000)) + 1
+
+    def _serve(self, connection: Connection, *, dead: bool) -> None:
+        try:
+            connection.flush()
+            messages = connection.receive()
+            while self._posted:
+                if not connection.send(self._posted.popleft()):
+                    self._note("the broker does not read; connection given up")
+                    dead = True
+                    break
+        except WireError as error:
+            self._problem(f"broker {connection.record.process}: {error}")
+            self.trouble = error
+            return
+        for message in messages:
+            if isinstance(message, Bye):
+                dead = True
+                self._next_start = math.inf  # whoever ended it meant it: the next one is somebody else's to start
+            self._received(message)
+        if dead:
+            self._disconnect()
+
+    def _drain_bell(self) -> None:
+        try:
+            while os.read(self._bell_read, 4096):
+                pass
+        except BlockingIOError:
+            pass

@@ -1,0 +1,146 @@
+"""Which process is which: identity by pid *and* start time, ancestors, and being told of a death by the kernel.
+
+Owns every look into the process table. Never forks, never trusts a name: two processes are the same only when pid and
+start time are. Start times are the kernel's own ticks where it has them (Linux: field 22 of ``/proc/<pid>/stat``), so a
+record written before a suspend still compares equal after it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from dataclasses import dataclass
+
+_PROC = sys.platform == "linux"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessId:
+    """A process for ever: its pid and its start time (kernel ticks on Linux, milliseconds since the epoch elsewhere)."""
+
+    pid: int
+    start: int
+
+    def alive(self) -> bool:
+        """Whether this very process still runs; a zombie has ended."""
+        return identify(self.pid) == self
+
+    def __str__(self) -> str:
+        return f"{self.pid}@{self.start}"
+
+
+def parse_process_id(text: str) -> ProcessId | None:
+    """The inverse of ``str()``; None when ``text`` is no process id."""
+    pid, _, start = text.partition("@")
+    return ProcessId(int(pid), int(start)) if pid.isdigit() and start.isdigit() else None
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process that has ``pid`` now, None if there is none (or only its zombie)."""
+    stat = _stat(pid)
+    return ProcessId(pid, stat.start) if stat is not None and stat.state not in "ZX" else None
+
+
+def ancestors(pid: int) -> list[ProcessId]:
+    """The process itself, its parent and so on up to (without) pid 1, nearest first.
+
+    A process that ends while the walk goes on ends the list; no parent is listed that started after its child (a reused
+    pid).
+    """
+    line: list[ProcessId] = []
+    while pid > 1:
+        stat = _stat(pid)
+        if stat is None or (line and stat.start > line[-1].start):
+            break
+        line.append(ProcessId(pid, stat.start))
+        pid = stat.parent
+    return line
+
+
+def executable(pid: int) -> str | None:
+    """The path of the file that ``pid`` executes, None where it cannot be told."""
+    if _PROC:
+        try:
+            return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+        except OSError:
+            return None
+    import psutil
+
+    try:
+        return psutil.Process(pid).exe() or None
+    except psutil.Error:
+        return None
+
+
+def argv(pid: int) -> list[str]:
+    """The command line of ``pid``, empty where it cannot be told."""
+    if _PROC:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return [os.fsdecode(part) for part in file.read().split(b"\0")[:-1]]
+        except OSError:
+            return []
+    import psutil
+
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return []
+
+
+def open_death_watch(process: ProcessId) -> int | None:
+    """A descriptor that becomes readable when ``process`` ends (pidfd on Linux, a kqueue elsewhere).
+
+    None when it is already gone. The caller closes the descriptor.
+    """
+    if sys.platform == "linux":
+        try:
+            watch = os.pidfd_open(process.pid)
+        except OSError:
+            return None
+    elif sys.platform == "darwin":
+        queue = select.kqueue()
+        watch = os.dup(queue.fileno())
+        event = select.kevent(process.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, select.KQ_NOTE_EXIT)
+        try:
+            queue.control([event], 0)
+        except OSError:
+            os.close(watch)
+            return None
+        finally:
+            queue.close()
+    else:
+        raise NotImplementedError("neither pidfd nor kqueue")
+    if process.alive():
+        return watch
+    os.close(watch)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    state: str
+    parent: int
+    start: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    if _PROC:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                raw = file.read()
+        except OSError:
+            return None
+        # The command name may hold spaces and brackets: fields count from its last closing one.
+        fields = raw[raw.rindex(b")") + 2 :].split()
+        return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            dead = process.status() == psutil.STATUS_ZOMBIE
+            return _Stat("Z" if dead else "R", process.ppid(), int(process.create_time() * 1000))
+    except psutil.Error:
+        return None

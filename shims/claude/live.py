@@ -1,0 +1,65 @@
+"""Claude Code's live registry: which process holds which session.
+
+Owns reading of ``<store>/sessions/<pid>.json``; never writes there. A record counts only while its process lives with the
+start time it names (Linux: field 22 of ``/proc/<pid>/stat``): the file stays behind after SIGKILL, and two processes may
+hold one session. Measured with 2.1.197 and 2.1.332 (protocols: claude.md, section 3).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.processes import ProcessId, identify
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One living process. ``name_given``: somebody chose the name (2.1.332 tells; a derived one is no name)."""
+
+    process: ProcessId
+    session: str
+    cwd: str
+    kind: str
+    entrypoint: str
+    name: str
+    name_given: bool
+
+
+def store(environment: Mapping[str, str]) -> str:
+    """Claude Code's data directory as a process with ``environment`` sees it."""
+    return environment.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
+
+
+def read(store: str, pid: int) -> Record | None:
+    """The record of ``pid``, None when there is none or its process is another one by now."""
+    try:
+        with open(os.path.join(store, "sessions", f"{pid}.json"), encoding="utf-8") as file:
+            raw = json.load(file)
+        start = str(raw.get("procStart") or "")
+        process = identify(pid)
+        if process is None or (start.isdigit() and int(start) != process.start):
+            return None
+        return Record(
+            process,
+            str(raw["sessionId"]),
+            str(raw.get("cwd") or ""),
+            str(raw.get("kind") or ""),
+            str(raw.get("entrypoint") or ""),
+            str(raw.get("name") or ""),
+            raw.get("nameSource") == "user",
+        )
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+
+
+def holders(store: str, session: str) -> list[ProcessId]:
+    """Every living process that holds ``session``."""
+    try:
+        names = os.listdir(os.path.join(store, "sessions"))
+    except OSError:
+        return []
+    records = (read(store, int(name[:-5])) for name in names if name.endswith(".json") and name[:-5].isdigit())
+    return [record.process for record in records if record is not None and record.session == session]

@@ -1,0 +1,340 @@
+"""Claude Code's stream-json, both directions: what session lives here, what it does, and how a message gets in.
+
+Owns every fact about the stdio protocol; sans-I/O. Measured with Claude Code 2.1.197 and 2.1.332 (protocols: claude.md,
+sections 1 and 2). What shaped it:
+
+* A user line with ``"priority":"later"`` and a fresh uuid runs as a turn of its own, after the human's, in both versions;
+  without the priority it folds into the running turn and shares that turn's result.
+* Two waiting ``later`` lines merge into one turn, so at most one of ours may wait.
+* ``system/init`` comes with every turn, a result's key order differs between versions, ``is_error`` may come with
+  ``subtype: success``.
+* With ``--replay-user-messages`` each user line comes back with its uuid when the model gets it, and control responses of
+  the editor come back as well: those answer nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from broker.wire import Approval, Inject, SessionState
+from shims.jsonline import as_object, parse_object, summary_of
+from shims.lines import DROP, HOLD, PASS
+from shims.stream import Finished, Progress, Rejected, Taken, Write, closes_with
+
+_OURS = "xagent-"
+_TOOL_USES_KEPT = 16
+
+
+class ClaudeStream:
+    """Tracker of one Claude Code process.
+
+    Args:
+        session: id known from the command line, empty when there is none.
+        resumed: whether the command line continues a conversation.
+        cwd: where the process works.
+        renders: whether the host draws what it did not ask for; one that pairs each query with the next result would get
+            out of step (SH-44).
+        replays: whether the host asked for the echo of user lines.
+        opened: when the process was started; like every `now` below, wall-clock seconds.
+    """
+
+    editor_markers = (b'"user"', b'"control_response"', b'"control_request"')
+    agent_markers = (
+        b'"subtype"',
+        b'"isReplay"',
+        b'"command_lifecycle"',
+        b'"conversation_reset"',
+        b'"control_cancel_request"',
+        b'"tool_use"',
+    )
+
+    def __init__(self, *, session: str, resumed: bool, cwd: str, renders: bool, replays: bool, opened: float) -> None:
+        self.progress: list[Progress] = []
+        self.writes: list[Write] = []
+        self.cli_pid = 0
+        """Pid that the agent named in its `initialize` answer; 0 until then."""
+        self.look_up_registry = False
+        """Set when the live registry may say more than the stream did; the panel reads it and calls `registered`."""
+        self._session = session
+        self._cwd = cwd
+        self._empty = not resumed
+        self._renders = renders
+        self._replays = replays
+        self._name = ""
+        self._title = ""
+        self._model = ""
+        self._opened = opened
+        self._now = opened
+        self._turn_since = 0.0
+        self._last_human = 0.0
+        self.ended = False
+        self._approvals: dict[str, Approval] = {}
+        self._tool_uses: list[str] = []
+        self._current: _Injection | None = None
+        self._initialize = ""
+        self._withdrawals: dict[str, str] = {}
+        """Requests of ours that the agent has not answered: their id, and the attempt to take back."""
+        self._requests = 0
+
+    # what is known
+
+    def sessions(self) -> tuple[SessionState, ...]:
+        approval = next(iter(self._approvals.values()), None)
+        return (
+            SessionState(
+                id=self._session,
+                cwd=self._cwd,
+                name=self._name,
+                title=self._title,
+                model=self._model,
+                turn_since=self._turn_since,
+                approval=approval,
+                last_human=self._last_human,
+                opened=self._opened,
+                empty=self._empty,
+                accepts=self._renders and not self.ended,
+                why_not="" if self._renders else "its host pairs every answer with a query of its own",
+                shows_message=self._replays,
+                tool_uses=tuple(self._tool_uses),
+            ),
+        )
+
+    def registered(self, session: str, name: str, given: bool) -> None:
+        """What the live registry says of this process now (`sessions/<pid>.json`)."""
+        self._session = session or self._session
+        if name and given:
+            self._name = name
+
+    # from the editor
+
+    def from_editor(self, line: bytes, whole: bool, now: float) -> None:
+        self._now = now
+        if not whole:
+            if b'"type":"user"' in line[:200]:
+                self._human_line({})
+            return
+        message = parse_object(line)
+        kind = message.get("type")
+        if kind == "user":
+            self._human_line(message)
+        elif kind == "control_response":
+            self._approvals.pop(str(as_object(message.get("response")).get("request_id")), None)
+        elif kind == "control_request":
+            request = as_object(message.get("request"))
+            if request.get("subtype") == "initialize":
+                self._initialize = str(message.get("request_id"))
+            elif request.get("subtype") == "rename_session" and isinstance(request.get("title"), str):
+                self._name = request["title"]
+
+    def editor_ended(self) -> None:
+        self.ended = True
+
+    def _human_line(self, message: dict[str, Any]) -> None:
+        self._last_human = self._now
+        if message.get("shouldQuery") is not False:
+            self._turn_since = self._turn_since or self._now
+        self._empty = False
+
+    # from the agent
+
+    def from_agent(self, line: bytes, whole: bool, now: float) -> None:
+        self._now = now
+        if line.startswith(b'{"type":"stream_event"'):
+            return
+        if not whole:
+            if b'"type":"result"' in line or b'"subtype":"success"' in line[-4096:]:
+                self._result({}, seen=False)
+            return
+        message = parse_object(line)
+        kind = message.get("type")
+        if kind == "system":
+            self._system(message)
+        elif kind == "control_request":
+            self._asks(message)
+        elif kind == "control_cancel_request":
+            self._approvals.pop(str(message.get("request_id")), None)
+        elif kind == "control_response":
+            self._answers(as_object(message.get("response")))
+        elif kind == "command_lifecycle":
+            self._lifecycle(message)
+        elif kind == "user" and message.get("isReplay") is True:
+            self._replayed(message)
+        elif kind == "assistant":
+            self._assistant(message)
+        elif kind == "conversation_reset":
+            self._moved_to(message.get("new_conversation_id"))
+        elif kind == "result":
+            self._moved_to(message.get("session_id"))
+            self._result(message, seen=True)
+
+    def _system(self, message: dict[str, Any]) -> None:
+        subtype = message.get("subtype")
+        if subtype == "init":
+            self._moved_to(message.get("session_id"))
+            self._cwd = str(message.get("cwd") or self._cwd)
+            self._model = str(message.get("model") or self._model)
+            self._turn_since = self._turn_since or self._now
+            self._empty = False
+        elif subtype == "session_state_changed":
+            self._moved_to(message.get("session_id"))
+            if message.get("state") == "idle":
+                self._turn_since = 0.0
+            else:
+                self._turn_since = self._turn_since or self._now
+        elif subtype == "session_title_changed" and isinstance(message.get("title"), str):
+            self._name = message["title"]
+
+    def _asks(self, message: dict[str, Any]) -> None:
+        request = as_object(message.get("request"))
+        if request.get("subtype") == "can_use_tool":  # other control traffic is no approval (SH-45)
+            tool = str(request.get("tool_name"))
+            self._approvals[str(message.get("request_id"))] = Approval(tool, summary_of(request.get("input")), self._now)
+
+    def _answers(self, response: dict[str, Any]) -> None:
+        request = str(response.get("request_id"))
+        if request == self._initialize:
+            self._initialize = ""
+            pid = as_object(response.get("response")).get("pid")
+            self.cli_pid = pid if isinstance(pid, int) else 0
+            self.look_up_registry = True
+        elif request in self._withdrawals:
+            attempt = self._withdrawals.pop(request)
+            gone = as_object(response.get("response")).get("cancelled") is True
+            if gone and self._current is not None and self._current.attempt == attempt:
+                self._current = None
+                self.progress.append(Rejected(attempt, "withdrawn"))
+
+    def _lifecycle(self, message: dict[str, Any]) -> None:
+        current = self._current
+        if current is None or message.get("command_uuid") != current.key:
+            return
+        if message.get("state") == "started":
+            self._taken(current)
+        elif message.get("state") == "cancelled" and not current.taken:
+            self._current = None
+            self.progress.append(Rejected(current.attempt, "withdrawn"))
+
+    def _replayed(self, message: dict[str, Any]) -> None:
+        self._moved_to(message.get("session_id"))
+        self._turn_since = self._turn_since or self._now
+        if self._current is not None and message.get("uuid") == self._current.key:
+            self._taken(self._current)
+
+    def _assistant(self, message: dict[str, Any]) -> None:
+        content = as_object(message.get("message")).get("content")
+        for block in content if isinstance(content, list) else []:
+            if isinstance(block, dict) and block.get("type") == "tool_use" and "__send_to_" in str(block.get("name")):
+                self._tool_uses = [*self._tool_uses[1 - _TOOL_USES_KEPT :], str(block.get("id"))]
+
+    def _result(self, message: dict[str, Any], *, seen: bool) -> None:
+        self._turn_since = 0.0
+        self._approvals.clear()
+        self.look_up_registry = True  # a name may have been given, the id may have moved
+        current = self._current
+        if current is None:
+            return
+        named = message.get("user_message_uuids")
+        text = message.get("result")
+        text = text if isinstance(text, str) else ("" if seen else None)
+        if isinstance(named, list):
+            if current.key not in named:
+                return
+        elif not current.taken and not closes_with(text, current.token):
+            return
+        self._taken(current)
+        self._current = None
+        self.progress.append(Finished(current.attempt, _status(message), text, str(message.get("uuid") or "")))
+
+    def _taken(self, current: _Injection) -> None:
+        if not current.taken:
+            current.taken = True
+            self.progress.append(Taken(current.attempt, self._session, current.key, self._replays))
+
+    def _moved_to(self, session: object) -> None:
+        if isinstance(session, str) and session and session != self._session:
+            self._session = session
+            self._name = ""
+            self.look_up_registry = True
+
+    # injections
+
+    def inject(self, order: Inject) -> str:
+        if not self._renders:
+            return "not_accepting"
+        if self.ended:
+            return "closed"
+        if order.session != self._session and not (order.session == "" and self._empty):
+            return "wrong_session"
+        if self._current is not None:
+            return "busy"
+        self._current = _Injection(order.attempt, order.key, order.token)
+        line = {
+            "type": "user",
+            "message": {"role": "user", "content": order.text},
+            "parent_tool_use_id": None,
+            "session_id": self._session,
+            "uuid": order.key,
+            "priority": "later",
+            "client_composed": True,  # 2.1.332: no slash commands, no @file; 2.1.197 ignores it and has the envelope
+        }
+        self.writes.append(Write(_line(line), order.attempt, message=True))
+        return ""
+
+    def may_write(self, write: Write) -> bool:
+        del write
+        return not self.ended
+
+    def withdraw(self, attempt: str) -> None:
+        current = self._current
+        if current is None or current.attempt != attempt or current.taken or attempt in self._withdrawals.values():
+            return
+        self._requests += 1
+        identifier = f"{_OURS}{self._requests}"
+        self._withdrawals[identifier] = attempt
+        request = {"subtype": "cancel_async_message", "message_uuid": current.key}
+        line = {"type": "control_request", "request_id": identifier, "request": request}
+        self.writes.append(Write(_line(line), attempt))
+
+    def dropped(self, attempt: str) -> None:
+        """The line of ``attempt`` was not written after all."""
+        if self._current is not None and self._current.attempt == attempt:
+            self._current = None
+
+    # the sieve
+
+    def outstanding(self) -> bool:
+        return bool(self._withdrawals)
+
+    def judge(self, start: bytes, whole: bool) -> str:
+        if not whole:
+            if start.startswith(b'{"type":"') and len(start) > 32 and not start.startswith(b'{"type":"control_response"'):
+                return PASS
+            return HOLD
+        if b'"control_response"' not in start or _OURS.encode() not in start:
+            return PASS
+        message = parse_object(start)
+        ours = as_object(message.get("response")).get("request_id") in self._withdrawals
+        return DROP if ours and message.get("type") == "control_response" else PASS
+
+
+class _Injection:
+    """Our one message that waits or runs."""
+
+    __slots__ = ("attempt", "key", "taken", "token")
+
+    def __init__(self, attempt: str, key: str, token: str) -> None:
+        self.attempt = attempt
+        self.key = key
+        self.token = token
+        self.taken = False
+
+
+def _status(result: dict[str, Any]) -> str:
+    if not result.get("is_error"):  # `subtype` may say success beside an error
+        return "completed"
+    return "interrupted" if str(result.get("terminal_reason")).startswith("aborted") else "failed"
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,431 @@
+"""Codex's app-server over stdio, both directions: which threads live here, what they do, how a message gets in.
+
+Owns every fact about the JSON-RPC of ``codex app-server``; sans-I/O. Measured with codex-cli 0.147.0, 0.154.0, 0.158.0 and
+0.171.0 (protocols: codex.md, sections 1 and 2). What shaped it:
+
+* ``turn/start`` on a busy thread steers into the running turn, and 0.171 destroys the running answer: it is used only on
+  a provably idle thread, and only where there is no queue.
+* ``thread/queue/add`` (0.154 and later, experimentalApi negotiated) starts at once when idle and waits otherwise; its
+  answer names no turn. The turn is the one whose ``userMessage`` carries our ``clientId``.
+* Turn ids in answers are not trusted: 0.147 answers with one that never appears again.
+* Sub-agent threads are announced by notifications alone, so only what the editor itself opened is a target.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from broker.wire import Inject, SessionState
+from shims.codex.threads import Thread, approval_of, ended, identity, server_version
+from shims.jsonline import as_object, parse_object
+from shims.lines import DROP, HOLD, PASS
+from shims.stream import Finished, Progress, Rejected, Taken, Write, closes_with
+
+QUEUE_SINCE = (0, 154)
+"""First version with ``thread/queue/add`` (absent in 0.147, present in 0.154)."""
+
+_OURS = "xagent-"
+_ID = b'{"id":"'
+_ANSWER_TO_US = _ID + _OURS.encode()
+_OPENERS = ("thread/start", "thread/resume", "thread/fork")
+_SPEAKERS = ("turn/start", "turn/steer", "thread/queue/add")
+
+
+class CodexStream:
+    """Tracker of one ``codex app-server`` process, which may host many threads.
+
+    Args:
+        cwd: where the process works; threads may work elsewhere.
+    """
+
+    editor_markers = (b'"method"', b'"result"', b'"error"')
+    agent_markers = (
+        b'"result"',
+        b'"error"',
+        b'/started"',
+        b'/completed"',
+        b'"thread/',
+        b'Approval"',
+        b"/request",
+        b'/resolved"',
+    )
+
+    def __init__(self, *, cwd: str) -> None:
+        self.progress: list[Progress] = []
+        self.writes: list[Write] = []
+        self._cwd = cwd
+        self._version: tuple[int, ...] = ()
+        self._experimental = False
+        self._initialized = False
+        self.ended = False
+        self._now = 0.0
+        self._threads: dict[str, Thread] = {}
+        self._asked: dict[str, tuple[str, str]] = {}
+        """Requests of the editor that wait for an answer: method and thread."""
+        self._ours: dict[str, tuple[str, str, str]] = {}
+        """Requests of ours: method, attempt and thread."""
+        self._injections: dict[str, _Injection] = {}
+        self._requests = 0
+
+    # what is known
+
+    def sessions(self) -> tuple[SessionState, ...]:
+        return tuple(
+            thread.state(accepts=not self.ended, accepts_busy=self._queues())
+            for thread in self._threads.values()
+            if thread.is_target()
+        )
+
+    def _queues(self) -> bool:
+        return self._experimental and self._version >= QUEUE_SINCE
+
+    # from the editor
+
+    def from_editor(self, line: bytes, whole: bool, now: float) -> None:
+        self._now = now
+        message = parse_object(line) if whole else {}
+        method = message.get("method")
+        if method is None:
+            self._decided(message)
+            return
+        parameters = as_object(message.get("params"))
+        if method == "initialize":
+            self._experimental = as_object(parameters.get("capabilities")).get("experimentalApi") is True
+        elif method == "initialized":
+            self._initialized = True
+            self._verify_threads()
+        thread = str(parameters.get("threadId") or "")
+        if "id" in message:
+            self._asked[identity(message["id"])] = (str(method), thread)
+        if method in _SPEAKERS and thread:
+            known = self._threads.setdefault(thread, Thread(thread, self._cwd, now))
+            known.opened_by_editor = True
+            known.last_human = now
+            self._verify_threads()
+
+    def editor_ended(self) -> None:
+        self.ended = True
+
+    def _decided(self, message: dict[str, Any]) -> None:
+        """The editor answers a request of the server's: an approval is given or refused."""
+        if "id" in message and ("result" in message or "error" in message):
+            for thread in self._threads.values():
+                thread.approvals.pop(identity(message["id"]), None)
+
+    # from the agent
+
+    def from_agent(self, line: bytes, whole: bool, now: float) -> None:
+        self._now = now
+        message = parse_object(line) if whole else _head(line)
+        method = message.get("method")
+        if method is None:
+            if "id" in message:
+                self._answered(message)
+            return
+        parameters = as_object(message.get("params"))
+        if "id" in message:
+            self._asks(identity(message["id"]), str(method), parameters)
+            return
+        thread = self._threads.get(str(parameters.get("threadId")))
+        if thread is None:
+            return
+        handle = _NOTIFICATIONS.get(str(method))
+        if handle is not None:
+            handle(self, thread, parameters)
+
+    def _answered(self, message: dict[str, Any]) -> None:
+        request = identity(message["id"])
+        ours = self._ours.pop(request, None)
+        if ours is not None:
+            self._our_answer(ours, message)
+            return
+        method, thread = self._asked.pop(request, ("", ""))
+        result = as_object(message.get("result"))
+        if method == "initialize":
+            self._version = server_version(str(result.get("userAgent")))
+        elif method in _OPENERS:
+            self._opened(as_object(result.get("thread")), str(result.get("model") or ""), thread)
+        elif method in ("thread/archive", "thread/delete") and "result" in message:
+            self._threads.pop(thread, None)
+
+    def _opened(self, record: dict[str, Any], model: str, asked: str) -> None:
+        """A thread that the editor opened; a head of a huge answer names nothing, then `thread/read` tells."""
+        identifier = str(record.get("id") or asked)
+        if not identifier:
+            return
+        thread = self._threads.setdefault(identifier, Thread(identifier, self._cwd, self._now))
+        thread.opened_by_editor = True
+        if record:
+            thread.describe(record, model)
+        self._verify_threads()
+
+    def _verify_threads(self) -> None:
+        if not self._initialized or self.ended:
+            return
+        for thread in self._threads.values():
+            if thread.opened_by_editor and not thread.verified and not thread.asked:
+                thread.asked = True
+                self._request("thread/read", {"threadId": thread.id}, thread=thread.id)
+
+    def _asks(self, request: str, method: str, parameters: dict[str, Any]) -> None:
+        """Any request of the server's that names a thread keeps its turn waiting (SH-55)."""
+        thread = self._threads.get(str(parameters.get("threadId")))
+        if thread is not None:
+            thread.approvals[request] = approval_of(method, parameters, self._now)
+
+    # notifications
+
+    def _status_changed(self, thread: Thread, parameters: dict[str, Any]) -> None:
+        status = as_object(parameters.get("status"))
+        kind = status.get("type")
+        thread.flags = tuple(str(flag) for flag in status.get("activeFlags") or ())
+        if kind == "active":
+            thread.turn_since = thread.turn_since or self._now
+        else:
+            thread.turn_since = 0.0
+            thread.approvals.clear()
+
+    def _turn_started(self, thread: Thread, parameters: dict[str, Any]) -> None:
+        thread.turn = str(as_object(parameters.get("turn")).get("id"))
+        thread.turn_since = self._now
+        thread.queue_paused = False
+        for injection in self._injections.values():
+            # Started on a thread that was idle, with nothing before it: the next turn is ours (0.147 names no client id).
+            if injection.thread == thread.id and injection.started_idle and not injection.turn:
+                injection.turn = thread.turn
+
+    def _item(self, thread: Thread, parameters: dict[str, Any]) -> None:
+        item = as_object(parameters.get("item"))
+        turn = str(parameters.get("turnId"))
+        if item.get("type") == "userMessage" and item.get("clientId"):
+            injection = self._by_key(str(item["clientId"]))
+            if injection is not None:
+                injection.turn = turn
+                self._taken(injection)
+        elif item.get("type") == "agentMessage" and isinstance(item.get("text"), str) and item["text"]:
+            thread.last_words[turn] = item["text"]
+
+    def _turn_completed(self, thread: Thread, parameters: dict[str, Any]) -> None:
+        turn = as_object(parameters.get("turn"))
+        identifier = str(turn.get("id"))
+        status = str(turn.get("status"))
+        words = [i["text"] for i in turn.get("items") or () if as_object(i).get("type") == "agentMessage" and i.get("text")]
+        text = words[-1] if words else thread.last_words.get(identifier, "")
+        thread.last_words.pop(identifier, None)
+        if thread.turn in ("", identifier):
+            thread.turn = ""
+            thread.turn_since = 0.0
+            thread.approvals.clear()
+        waiting = [i for i in self._injections.values() if i.thread == thread.id]
+        for injection in waiting:
+            if injection.turn == identifier or closes_with(text, injection.token):
+                self._taken(injection)
+                del self._injections[injection.attempt]
+                self.progress.append(Finished(injection.attempt, ended(status), text, identifier))
+            elif status == "interrupted" and injection.queued:
+                thread.queue_paused = True
+
+    def _renamed(self, thread: Thread, parameters: dict[str, Any]) -> None:
+        thread.name = str(parameters.get("threadName") or "")
+
+    def _resolved(self, thread: Thread, parameters: dict[str, Any]) -> None:
+        thread.approvals.pop(identity(parameters.get("requestId")), None)
+
+    def _closed(self, thread: Thread, parameters: dict[str, Any]) -> None:
+        del parameters
+        self._threads.pop(thread.id, None)
+
+    # injections
+
+    def inject(self, order: Inject) -> str:
+        if self.ended:
+            return "closed"
+        if not self._initialized:
+            return "not_accepting"
+        injection = _Injection(order)
+        if not order.session:
+            self._injections[order.attempt] = injection
+            parameters: dict[str, Any] = {"threadSource": "user"}
+            if order.cwd:
+                parameters["cwd"] = order.cwd
+            self._request("thread/start", parameters, attempt=order.attempt)
+            return ""
+        thread = self._threads.get(order.session)
+        if thread is None or not thread.opened_by_editor:
+            return "wrong_session"
+        if not thread.is_target():
+            return "no_direct_input" if thread.verified else "not_accepting"
+        if any(i.thread == thread.id for i in self._injections.values()):
+            return "busy"
+        if not self._queues() and thread.turn_since:
+            return "busy"
+        self._injections[order.attempt] = injection
+        self._hand_over(injection, thread)
+        return ""
+
+    def _hand_over(self, injection: _Injection, thread: Thread) -> None:
+        order = injection.order
+        injection.thread = thread.id
+        injection.queued = self._queues()
+        parameters = {
+            "threadId": thread.id,
+            "clientUserMessageId": order.key,
+            "input": [{"type": "text", "text": order.text}],
+        }
+        method = "thread/queue/add" if injection.queued else "turn/start"
+        self._request(method, parameters, attempt=order.attempt, thread=thread.id, message=True)
+
+    def may_write(self, write: Write) -> bool:
+        if self.ended:
+            return False
+        injection = self._injections.get(write.attempt)
+        if not write.message or injection is None or injection.queued:
+            return True
+        thread = self._threads.get(injection.thread)
+        if thread is None or thread.turn_since:
+            return False
+        injection.started_idle = True
+        thread.turn_since = self._now or 1.0  # from here on nobody else of ours takes it for idle
+        return True
+
+    def dropped(self, attempt: str) -> None:
+        self._injections.pop(attempt, None)
+        self._ours = {request: ours for request, ours in self._ours.items() if ours[1] != attempt}
+
+    def withdraw(self, attempt: str) -> None:
+        injection = self._injections.get(attempt)
+        if injection is None or not injection.queue_id or injection.turn:
+            return
+        parameters = {"threadId": injection.thread, "queuedSubmissionId": injection.queue_id}
+        self._request("thread/queue/delete", parameters, attempt=attempt, thread=injection.thread)
+
+    def _our_answer(self, ours: tuple[str, str, str], message: dict[str, Any]) -> None:
+        method, attempt, thread = ours
+        result = as_object(message.get("result"))
+        refused = "error" in message
+        injection = self._injections.get(attempt)
+        if method == "thread/read":
+            self._read(thread, as_object(result.get("thread")))
+        elif method == "thread/start" and injection is not None:
+            record = as_object(result.get("thread"))
+            if refused or not record.get("id"):
+                self._reject(injection, "no_new_conversation")
+                return
+            self._opened(record, str(result.get("model") or ""), "")
+            opened = self._threads[str(record["id"])]
+            if injection.order.title:
+                self._request("thread/name/set", {"threadId": opened.id, "name": injection.order.title}, thread=opened.id)
+            self._hand_over(injection, opened)
+        elif method in ("thread/queue/add", "turn/start") and injection is not None:
+            if refused:
+                self._refused(injection, as_object(message.get("error")))
+                return
+            injection.queue_id = str(as_object(result.get("queuedSubmission")).get("id") or "")
+            self._taken(injection)
+        elif method == "thread/queue/delete" and injection is not None and result.get("deleted") is True:
+            self._reject(injection, "withdrawn")
+
+    def _read(self, thread_id: str, record: dict[str, Any]) -> None:
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            return
+        thread.asked = False
+        if record:
+            thread.describe(record, "")
+        else:
+            thread.opened_by_editor = False
+
+    def _refused(self, injection: _Injection, error: dict[str, Any]) -> None:
+        thread = self._threads.get(injection.thread)
+        if thread is not None and "direct app-server input is not allowed" in str(error.get("message")):
+            thread.accepts_direct = False  # a multi-agent v2 sub-agent; 0.171 says so in these words
+            self._reject(injection, "no_direct_input")
+            return
+        if thread is not None and injection.started_idle and not thread.turn:
+            thread.turn_since = 0.0
+        self._reject(injection, "agent_refused")
+
+    def _reject(self, injection: _Injection, code: str) -> None:
+        del self._injections[injection.attempt]
+        self.progress.append(Rejected(injection.attempt, code))
+
+    def _taken(self, injection: _Injection) -> None:
+        if not injection.taken:
+            injection.taken = True
+            self.progress.append(Taken(injection.attempt, injection.thread, injection.turn))
+
+    def _by_key(self, key: str) -> _Injection | None:
+        return next((i for i in self._injections.values() if i.order.key == key), None)
+
+    def _request(
+        self, method: str, parameters: dict[str, Any], *, attempt: str = "", thread: str = "", message: bool = False
+    ) -> None:
+        self._requests += 1
+        identifier = f"{_OURS}{self._requests}"
+        self._ours[identity(identifier)] = (method, attempt, thread)
+        line = {"method": method, "id": identifier, "params": parameters}
+        self.writes.append(Write(json.dumps(line, separators=(",", ":")).encode() + b"\n", attempt, message))
+
+    # the sieve
+
+    def outstanding(self) -> bool:
+        return bool(self._ours)
+
+    def judge(self, start: bytes, whole: bool) -> str:
+        if start.startswith(_ANSWER_TO_US):
+            identifier, quote, _ = start[len(_ID) :].partition(b'"')
+            if quote:
+                return DROP if identity(identifier.decode()) in self._ours else PASS
+        if not whole:
+            if len(start) < len(_ANSWER_TO_US) or start.startswith((_ANSWER_TO_US, b'{"error"')):
+                return HOLD  # an error names its id last
+            return PASS
+        if _OURS.encode() not in start:
+            return PASS
+        message = parse_object(start)
+        return DROP if "method" not in message and identity(message.get("id")) in self._ours else PASS
+
+
+class _Injection:
+    """A message of ours between its first byte and the end of its turn."""
+
+    __slots__ = ("order", "queue_id", "queued", "started_idle", "taken", "thread", "turn")
+
+    def __init__(self, order: Inject) -> None:
+        self.order = order
+        self.thread = order.session
+        self.queued = False
+        self.queue_id = ""
+        self.started_idle = False
+        self.taken = False
+        self.turn = ""
+
+    @property
+    def attempt(self) -> str:
+        return self.order.attempt
+
+    @property
+    def token(self) -> str:
+        return self.order.token
+
+
+_NOTIFICATIONS = {
+    "item/completed": CodexStream._item,
+    "item/started": CodexStream._item,
+    "serverRequest/resolved": CodexStream._resolved,
+    "thread/archived": CodexStream._closed,
+    "thread/closed": CodexStream._closed,
+    "thread/name/updated": CodexStream._renamed,
+    "thread/status/changed": CodexStream._status_changed,
+    "turn/completed": CodexStream._turn_completed,
+    "turn/started": CodexStream._turn_started,
+}
+
+
+def _head(line: bytes) -> dict[str, Any]:
+    """What can be told of a line too long to parse: the id of an answer, which stands first (measured on 0.171)."""
+    if not line.startswith(b'{"id":'):
+        return {}
+    raw = line[len(b'{"id":') :].split(b",", 1)[0]
+    return parse_object(b'{"id":' + raw + b"}")

@@ -1,0 +1,145 @@
+"""From chunks to the lines worth parsing, and from the agent's output to what the editor gets. No I/O.
+
+Owns line splitting for observation (`LineFilter`) and the rule of SH-05 for the agent's direction (`Sieve`): everything
+passes as it came, but for whole lines that answer requests of ours. Loaded before the agent runs: built-in types only.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LONGEST_PARSED = 1 << 20
+"""Bytes of a line that are still parsed: the JSON decoder holds the interpreter, and the byte path with it."""
+
+HEAD = 1 << 16
+"""Bytes kept of a longer line: enough to tell its type."""
+
+LONGEST_UNDECIDED = 1 << 16
+"""Bytes of a line that the sieve holds back at most."""
+
+PASS, HOLD, DROP = "pass", "hold", "drop"
+
+
+class LineFilter:
+    """Splits a stream into lines and returns those that contain a marker.
+
+    The markers are looked for in whole blocks first, so that a stream of lines that don't matter costs a few searches a
+    block and no object a line. A line over `LONGEST_PARSED` is returned as its head, flagged.
+
+    Args:
+        markers: byte strings one of which every line that matters contains; none: every line matters.
+    """
+
+    __slots__ = ("_head", "_held", "_held_bytes", "_markers")
+
+    def __init__(self, markers: tuple[bytes, ...]) -> None:
+        self._markers = markers
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._head: bytes | None = None
+
+    def feed(self, chunk: bytes) -> list[tuple[bytes, bool]]:
+        """Lines that became complete with ``chunk`` and matter, as (line without newline, whole?)."""
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            self._hold(chunk)
+            return []
+        lines: list[tuple[bytes, bool]] = []
+        start = 0
+        if self._head is not None:
+            start = chunk.index(b"\n") + 1
+            lines.append((self._head, False))
+            self._head = None
+            block = chunk[start:end] if start <= end else b""
+        elif self._held:
+            self._held.append(chunk[:end])
+            block = b"".join(self._held)
+            self._held = []
+        else:
+            block = chunk[:end]
+        self._held_bytes = 0
+        if end + 1 < len(chunk):
+            self._hold(chunk[end + 1 :])
+        if block and self._matters(block):
+            lines += [
+                (line, True) if len(line) <= LONGEST_PARSED else (line[:HEAD], False)
+                for line in block.split(b"\n")
+                if line and self._matters(line)
+            ]
+        return lines
+
+    def _matters(self, data: bytes) -> bool:
+        if not self._markers:
+            return True
+        for marker in self._markers:  # noqa: SIM110 - a generator costs more than the searches
+            if marker in data:
+                return True
+        return False
+
+    def _hold(self, part: bytes) -> None:
+        if self._head is not None:
+            return
+        self._held.append(part)
+        self._held_bytes += len(part)
+        if self._held_bytes > LONGEST_PARSED:
+            self._head = b"".join(self._held)[:HEAD]
+            self._held = []
+            self._held_bytes = 0
+
+
+class Sieve:
+    """Takes whole lines that answer us out of the agent's output; transparent while nothing of ours is outstanding.
+
+    Args:
+        outstanding: whether an answer to a request of ours may still come.
+        judge: `PASS`, `DROP` or `HOLD` for the beginning of a line; ``whole``: it is all of it (never `HOLD` then).
+    """
+
+    __slots__ = ("_judge", "_mid_line", "_outstanding", "_swallowing", "_undecided")
+
+    def __init__(self, outstanding: Callable[[], bool], judge: Callable[[bytes, bool], str]) -> None:
+        self._outstanding = outstanding
+        self._judge = judge
+        self._mid_line = False
+        self._swallowing = False
+        self._undecided = b""
+
+    def filter(self, chunk: bytes) -> bytes:
+        """What of ``chunk``, and of what was held before it, the editor gets now."""
+        if not self._undecided and not self._swallowing and not self._outstanding():
+            self._mid_line = not chunk.endswith(b"\n")
+            return chunk
+        passed: list[bytes] = []
+        data = self._undecided + chunk
+        self._undecided = b""
+        at = 0
+        while at < len(data):
+            newline = data.find(b"\n", at)
+            end = newline + 1 if newline >= 0 else len(data)
+            piece = data[at:end]
+            at = end
+            if self._swallowing or self._mid_line:
+                if self._mid_line:
+                    passed.append(piece)
+                if newline >= 0:
+                    self._swallowing = self._mid_line = False
+                continue
+            self._begin(piece, newline >= 0, passed)
+        return b"".join(passed)
+
+    def rest(self) -> bytes:
+        """The stream has ended: an undecided last line without newline is the editor's."""
+        rest, self._undecided = self._undecided, b""
+        return rest
+
+    def _begin(self, piece: bytes, whole: bool, passed: list[bytes]) -> None:
+        verdict = self._judge(piece[:-1] if whole else piece, whole) if self._outstanding() else PASS
+        if verdict == DROP:
+            self._swallowing = not whole
+        elif verdict == HOLD and not whole and len(piece) <= LONGEST_UNDECIDED:
+            self._undecided = piece
+        else:
+            passed.append(piece)
+            self._mid_line = not whole

@@ -1,0 +1,315 @@
+"""The byte pump of a shim: starts the agent and passes every byte, both ways, for as long as either side lives.
+
+Owns the descriptors 0 and 1, the two directions, and the signals that pass on (SH-05, SH-06, SH-09, SH-13, SH-14).
+Knows no protocol: what passes is shown to a `Tap` after it was forwarded, and lines that others want written wait in a
+pump's inbox until the editor's stream is between two lines. Imports only `os` and C modules; loaded before the agent runs.
+
+Each direction is one thread with blocking reads and writes, so that a reader that stops stalls its own direction and
+nothing else, and each descriptor has exactly one writer, so that no line can be cut by another.
+
+    editor ──0──▶ Pump ──pipe──▶ agent            agent ──pipe──▶ Pump ──1──▶ editor
+                   ▲ inbox (injections)                             │ sieve (answers to our own requests stay here)
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+
+from shims.child import spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+    from collections.abc import Callable
+    from typing import Protocol
+
+    class Tap(Protocol):
+        """Sees what has passed. Must not raise and must not block."""
+
+        def passed(self, chunk: bytes) -> None: ...
+
+        def ended(self) -> None: ...
+
+    class Sieve(Protocol):
+        """Decides what of the agent's output the editor gets."""
+
+        def filter(self, chunk: bytes) -> bytes: ...
+
+        def rest(self) -> bytes: ...
+else:
+    import _signal  # `signal` itself imports enum
+
+CHUNK = 65536
+"""Bytes of one read: a pipe holds no more."""
+
+_FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT", "SIGTSTP")
+_POLL_IN = select.POLLIN
+
+
+class Line:
+    """A whole line that somebody other than the stream's owner wants written.
+
+    ``admit`` is asked at the last moment, in the pump's thread: False drops the line (too late, not idle any more).
+    ``written`` is told when the last byte has been accepted by the descriptor; ``failed`` when it never can be.
+    """
+
+    __slots__ = ("admit", "data", "failed", "written")
+
+    def __init__(
+        self, data: bytes, *, admit: Callable[[], bool], written: Callable[[], None], failed: Callable[[], None]
+    ) -> None:
+        self.data = data
+        self.admit = admit
+        self.written = written
+        self.failed = failed
+
+
+class Pump:
+    """One direction. `run` is its thread; `submit` and `drain` may be called from any other."""
+
+    def __init__(self, source: int, sink: int, *, tap: Tap, sieve: Sieve | None = None) -> None:
+        self.source = source
+        self.sink = sink
+        self.done = _thread.allocate_lock()
+        self.done.acquire()
+        self._tap = tap
+        self._sieve = sieve
+        self._between_lines = True
+        self._inbox: list[Line] = []
+        self._inbox_lock = _thread.allocate_lock()
+        self._closed = False
+        self._draining = False
+        self._bell_read, self._bell_write = os.pipe()
+        os.set_blocking(self._bell_read, False)
+        os.set_blocking(self._bell_write, False)
+
+    def submit(self, line: Line) -> None:
+        """Writes ``line`` as soon as the stream is between two lines of its owner; ``failed`` if that can't be any more."""
+        with self._inbox_lock:
+            if not self._closed:
+                self._inbox.append(line)
+                self._ring()
+                return
+        line.failed()
+
+    def drain(self) -> None:
+        """The source's process is gone: pass what is still there, then end instead of waiting for its grandchildren."""
+        self._draining = True
+        self._ring()
+
+    def run(self) -> None:
+        try:
+            self._pass_all()
+        finally:
+            with self._inbox_lock:
+                self._closed = True
+                left = self._inbox
+                self._inbox = []
+            for line in left:
+                line.failed()
+            self._tap.ended()
+            self.done.release()
+
+    def _pass_all(self) -> None:
+        poll = select.poll()
+        poll.register(self.source, _POLL_IN)
+        poll.register(self._bell_read, _POLL_IN)
+        poll.register(self.sink, 0)  # errors only: a reader that is gone is told to the writer at once
+        read, source, sink, passed = os.read, self.source, self.sink, self._tap.passed
+        while True:
+            try:
+                ready = poll.poll(0 if self._draining else None)
+            except InterruptedError:
+                continue
+            if not ready:
+                break  # drained
+            readable = False
+            for fd, _ in ready:
+                if fd == source:
+                    readable = True
+                elif fd == sink:
+                    return
+                else:
+                    self._silence()
+            if readable:
+                try:
+                    chunk = read(source, CHUNK)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    chunk = b""
+                if not chunk:
+                    break
+                if not self._forward(chunk):
+                    return
+                self._between_lines = chunk.endswith(b"\n")
+                passed(chunk)
+            if self._inbox and self._between_lines and not self._write_inbox():
+                return
+        if self._sieve is not None:
+            self._write(self._sieve.rest())
+
+    def _forward(self, chunk: bytes) -> bool:
+        return self._write(chunk if self._sieve is None else self._sieve.filter(chunk))
+
+    def _write_inbox(self) -> bool:
+        while True:
+            with self._inbox_lock:
+                if not self._inbox:
+                    return True
+                line = self._inbox.pop(0)
+            if not line.admit():
+                continue
+            if not self._write(line.data):
+                line.failed()
+                return False
+            line.written()
+
+    def _write(self, data: bytes) -> bool:
+        """Writes all of ``data``, waiting as long as it takes. False: nobody will ever read it."""
+        sink, written = self.sink, 0
+        try:
+            if data:
+                written = os.write(sink, data)
+            while written < len(data):
+                written += os.write(sink, memoryview(data)[written:])
+        except BlockingIOError:
+            return self._write_patiently(memoryview(data)[written:])
+        except OSError:
+            return False
+        return True
+
+    def _write_patiently(self, data: memoryview) -> bool:
+        """For a descriptor that came to us non-blocking: it stays so, it is the editor's as well (SH-06)."""
+        poll = select.poll()
+        poll.register(self.sink, select.POLLOUT)
+        while data:
+            try:
+                data = data[os.write(self.sink, data) :]
+            except BlockingIOError:
+                poll.poll()
+            except OSError:
+                return False
+        return True
+
+    def _ring(self) -> None:
+        try:
+            os.write(self._bell_write, b"\n")
+        except BlockingIOError:
+            pass  # rung already
+
+    def _silence(self) -> None:
+        try:
+            os.read(self._bell_read, 4096)
+        except BlockingIOError:
+            pass
+
+
+class Relay:
+    """The agent's process and its two pumps.
+
+    Args:
+        argv: the real binary and its arguments.
+        editor_tap, agent_tap: shown what has passed, each direction its own.
+        sieve: between the agent and the editor.
+    """
+
+    def __init__(self, argv: list[str], *, editor_tap: Tap, agent_tap: Tap, sieve: Sieve) -> None:
+        self._argv = argv
+        self._pid = 0
+        self._on_term: Callable[[], None] = lambda: None
+        self.editor_tap = editor_tap
+        self.agent_tap = agent_tap
+        self._sieve = sieve
+        self._to_agent: Pump | None = None
+        self._to_editor: Pump | None = None
+
+    @property
+    def pid(self) -> int:
+        """The agent's pid."""
+        return self._pid
+
+    def start(self, on_term: Callable[[], None]) -> None:
+        """Starts the agent and both directions.
+
+        Args:
+            on_term: told, in the main thread, that the editor wants the agent to end.
+
+        Raises:
+            OSError: the binary can't be started; nothing has been read from the editor.
+        """
+        to_child_read, to_child_write = os.pipe()
+        from_child_read, from_child_write = os.pipe()
+        self._on_term = on_term
+        self._catch_signals()
+        self._pid = spawn(self._argv, to_child_read, from_child_write, self._caught)
+        os.close(to_child_read)
+        os.close(from_child_write)
+        self._to_agent = Pump(0, to_child_write, tap=self.editor_tap)
+        self._to_editor = Pump(from_child_read, 1, tap=self.agent_tap, sieve=self._sieve)
+        _thread.start_new_thread(self._run_to_agent, (self._to_agent,))
+        _thread.start_new_thread(self._run_to_editor, (self._to_editor,))
+
+    def inject(self, line: Line) -> None:
+        """Writes ``line`` into the agent's stdin, between two lines of the editor's."""
+        assert self._to_agent is not None
+        self._to_agent.submit(line)
+
+    def wait(self) -> int:
+        """Blocks until the agent has ended and everything it wrote has been passed on. Returns its wait status."""
+        pid = self._pid
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self._pid = 0  # before the pid is free for somebody else, who must get no signal of ours
+        _, status = os.waitpid(pid, 0)
+        assert self._to_editor is not None
+        self._to_editor.drain()
+        self._to_editor.done.acquire()
+        return status
+
+    def _run_to_agent(self, pump: Pump) -> None:
+        try:
+            pump.run()
+        finally:
+            os.close(pump.sink)
+            _abandon(pump.source)
+
+    def _run_to_editor(self, pump: Pump) -> None:
+        try:
+            pump.run()
+        finally:
+            os.close(pump.source)
+            if self._pid:
+                _abandon(pump.sink)
+
+    # signals
+
+    def _catch_signals(self) -> None:
+        caught = []
+        for name in _FORWARDED:
+            number = getattr(_signal, name, None)
+            # What the editor made us ignore, the agent ignores as well: there is nothing to forward.
+            if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
+                _signal.signal(number, self._forward_signal)
+                caught.append(number)
+        self._caught = caught
+
+    def _forward_signal(self, number: int, _frame: object) -> None:
+        if not self._pid:
+            return
+        if number == _signal.SIGTERM:
+            self._on_term()
+        try:
+            os.kill(self._pid, number)
+        except ProcessLookupError:
+            return
+        if number == _signal.SIGTSTP:
+            os.kill(os.getpid(), _signal.SIGSTOP)
+
+
+def _abandon(fd: int) -> None:
+    """Closes the editor's end without freeing its number for the next file that is opened."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, fd)
+    os.close(null)

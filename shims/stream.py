@@ -1,0 +1,115 @@
+"""What a panel asks of an agent's stream tracker: one interface, implemented by ``shims/<agent>/stream.py``.
+
+Owns the interface and the small records that cross it. A tracker is sans-I/O: lines in, facts and bytes out; no clock, no
+file, no socket. The panel calls it under one lock, from any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from broker.wire import Inject, SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A whole line for the agent's stdin. ``message``: it carries the text of ``attempt`` (and not just a question of ours)."""
+
+    data: bytes
+    attempt: str
+    message: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The agent has shown that it holds the message of ``attempt``."""
+
+    attempt: str
+    session: str
+    turn: str = ""
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The turn of ``attempt`` ended: `completed`, `interrupted` or `failed`; ``text`` None: its words were not seen."""
+
+    attempt: str
+    status: str
+    text: str | None
+    turn: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The message of ``attempt`` is not, or not any more, in the agent's hands."""
+
+    attempt: str
+    code: str
+
+
+Progress = Taken | Finished | Rejected
+
+
+class Stream(Protocol):
+    """One agent process's stdio, both directions. ``now`` is wall-clock seconds.
+
+    Lines come without their newline; a line over the parse bound comes as its head with ``whole`` False. What a line
+    means for injections is appended to `progress`, what must be written to `writes`; the panel empties both.
+    """
+
+    @property
+    def editor_markers(self) -> tuple[bytes, ...]: ...
+
+    @property
+    def agent_markers(self) -> tuple[bytes, ...]: ...
+
+    progress: list[Progress]
+    writes: list[Write]
+    ended: bool
+    """The editor has closed its side: nothing can be injected any more."""
+
+    # what passes
+
+    def from_editor(self, line: bytes, whole: bool, now: float) -> None: ...
+
+    def from_agent(self, line: bytes, whole: bool, now: float) -> None: ...
+
+    def editor_ended(self) -> None: ...
+
+    # what is known
+
+    def sessions(self) -> tuple[SessionState, ...]: ...
+
+    # injections
+
+    def inject(self, order: Inject) -> str:
+        """Begins to hand ``order`` over. Returns the code of a refusal, empty when it goes on in `writes`."""
+        ...
+
+    def may_write(self, write: Write) -> bool:
+        """Asked right before ``write`` goes out: False where it would do harm now (a turn began meanwhile)."""
+        ...
+
+    def dropped(self, attempt: str) -> None:
+        """The message of ``attempt`` was not written after all."""
+        ...
+
+    def withdraw(self, attempt: str) -> None:
+        """Tries to take back what waits in the agent; its answer shows as `Rejected`."""
+        ...
+
+    # the sieve
+
+    def outstanding(self) -> bool: ...
+
+    def judge(self, start: bytes, whole: bool) -> str: ...
+
+
+def closes_with(text: str | None, token: str) -> bool:
+    """Whether ``text`` names ``token`` on its last line that holds anything (SH-34)."""
+    if not text or not token:
+        return False
+    return token in text.rstrip().rsplit("\n", 1)[-1]
