@@ -148,6 +148,17 @@ def test_claude_calls_its_mcp_server(tmp_path: Path, anthropic: AnthropicModel, 
 
 
 @claude_versions
+def test_claude_asks_before_an_mcp_call(tmp_path: Path, anthropic: AnthropicModel, version: str) -> None:
+    home = ClaudeHome(tmp_path / "h", anthropic.url, SERVER, approve_tools=False)
+    with claude_panel(home, version) as panel:
+        panel.say(f"[[{ECHO} ;; say came back]]")
+        assert panel.wait_permission().tool == "mcp__cross-agent__echo"
+        panel.answer_permission(True)
+        assert panel.wait_result().result == "came back"
+    assert "over there" in anthropic.requests[-1].results[0].text
+
+
+@claude_versions
 def test_claude_folds_a_message_into_a_running_turn(tmp_path: Path, anthropic: AnthropicModel, version: str) -> None:
     home = ClaudeHome(tmp_path / "h", anthropic.url)
     with claude_panel(home, version) as panel:
