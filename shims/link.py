@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from broker import VERSION
 from broker.client import Client
+from broker.errors import CrossAgentError
 from broker.paths import find_home
 from broker.wire import Message, Register, Welcome
 from shims.journal import Journal
@@ -51,10 +52,13 @@ class Link:
         self._observer = observer
         self._look_up = look_up
         self._home = find_home()
+        trouble = self._prepare_home()
         self._ending = False
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         self._journal = Journal(os.path.join(self._home.logs, f"shim-{launched.agent}.log"))
+        if trouble:
+            self._journal.note(trouble)
         self._prompts: dict[str, str] = {}
         self._presence: PresenceRecord | None = None
         self._cwd = os.getcwd()
@@ -117,6 +121,14 @@ class Link:
             self._client.send(message)
         if self._ending and (self._client.record is None or self.panel.settled()):
             self._client.stop()
+
+    def _prepare_home(self) -> str:
+        """Why the home can't be used, empty when it can: the agent goes on either way (SH-08)."""
+        try:
+            self._home.prepare()
+        except (CrossAgentError, OSError) as error:
+            return f"the state directory cannot be used: {error}"
+        return ""
 
     def _keep_presence(self) -> None:
         try:

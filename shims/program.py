@@ -67,15 +67,19 @@ def _attend(relay: Relay, observer: Observer, real: str, arguments: list[str], a
 
 
 def site_packages() -> str:
-    """Where the packages of this interpreter are; it runs without `site`, whose start costs more than ours."""
-    return os.path.join(sys.prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+    """Where this interpreter's packages are. It runs without `site`, so that `sys.prefix` is not the environment's."""
+    prefix = os.path.dirname(os.path.dirname(sys.executable))
+    if not os.path.exists(os.path.join(prefix, "pyvenv.cfg")):
+        prefix = sys.prefix
+    return os.path.join(prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
 
 
 def _note_failure(reason: str) -> None:
     """One line in the log, with nothing but built-ins: what failed may be anything."""
-    home = os.environ.get("CROSS_AGENT_HOME") or os.path.expanduser("~/.cross-agent")
+    logs = os.path.join(os.environ.get("CROSS_AGENT_HOME") or os.path.expanduser("~/.cross-agent"), "logs")
     try:
-        fd = os.open(os.path.join(home, "logs", "shim-failures.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.makedirs(logs, mode=0o700, exist_ok=True)
+        fd = os.open(os.path.join(logs, "shim-failures.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError:
         return
     try:
