@@ -5,10 +5,7 @@ Owns the running of one call up to its result; asks nobody for permission and wr
 
 from __future__ import annotations
 
-import os
-import signal
-
-from shims.stub_loop import READ_SIZE, Wait
+from shims.stub_loop import run_shell
 from shims.stub_mcp import Manner, McpError, Server, text_of
 
 TYPE_CHECKING = False
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shims.claude.stub.options import Options
-    from shims.stub_loop import Child, Loop
+    from shims.stub_loop import Loop, Wait
 
 
 class Outcome:
@@ -104,47 +101,12 @@ class Toolbox:
 
     async def _shell(self, command: str, session_id: str, interrupted: Wait) -> Outcome:
         env = {**self._env, "CLAUDE_CODE_SESSION_ID": session_id}
-        child = self._loop.spawn(["/bin/sh", "-c", command], env=env, cwd=self._options.cwd, talk=False, own_group=True)
-        output = Output(self._loop, child)
-        await self._loop.first(child.exited, interrupted)
-        if not child.exited.done:
-            child.signal(signal.SIGKILL)
-            await child.exited
-        text = output.finish().rstrip("\n")
-        if child.exited.value:
-            text = f"Exit code {child.exited.value}" + (f"\n{text}" if text else "")
-            return Outcome(text, is_error=True)
+        printed, code = await run_shell(self._loop, command, env=env, cwd=self._options.cwd, interrupted=interrupted)
+        text = printed.rstrip("\n")
+        if code:
+            return Outcome(f"Exit code {code}" + (f"\n{text}" if text else ""), is_error=True)
         detail = {"stdout": text, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
         return Outcome(text, detail=detail)
-
-
-class Output:
-    """Collects what a command prints."""
-
-    def __init__(self, loop: Loop, child: Child) -> None:
-        self._loop = loop
-        self._descriptor = child.output
-        self._data = bytearray()
-        os.set_blocking(child.output, False)
-        loop.watch(child.output, self._read)
-
-    def finish(self) -> str:
-        """The output so far: a grandchild that keeps the pipe open is not waited for."""
-        self._read()
-        self._loop.unwatch(self._descriptor)
-        os.close(self._descriptor)
-        return self._data.decode(errors="replace")
-
-    def _read(self) -> None:
-        while True:
-            try:
-                data = os.read(self._descriptor, READ_SIZE)
-            except BlockingIOError:
-                return
-            if not data:
-                self._loop.unwatch(self._descriptor)
-                return
-            self._data += data
 
 
 def state_of(ready: Wait) -> str:

@@ -1,0 +1,61 @@
+"""The durable queue of a thread: messages that run later, each as a turn of its own.
+
+Owns one small file per thread, rewritten whole at every change. Codex keeps the same in a SQLite database, and a process
+that has the thread loaded finds there what another one has added; the stub looks at resume and at every turn's end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from shims.codex.stub.rollout import uuid7
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from shims.codex.stub.options import Options
+
+
+class Submissions:
+    """What waits for one thread, in order."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, options: Options, thread_id: str) -> None:
+        self._path = os.path.join(options.codex_home, "queue_1.stub", f"{thread_id}.json")
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """What the file holds now."""
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                found: list[dict[str, Any]] = json.load(file)
+        except FileNotFoundError:
+            return []
+        return found
+
+    def add(self, client_id: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+        entry = {
+            "id": uuid7(),
+            "input": content,
+            "clientUserMessageId": client_id,
+            "responsesapiClientMetadata": None,
+        }
+        self._write([*self.waiting(), entry])
+        return entry
+
+    def remove(self, entry_id: str | None = None) -> dict[str, Any] | None:
+        """Takes out one entry, or the first one; None if it isn't there."""
+        waiting = self.waiting()
+        entry = next((entry for entry in waiting if entry_id in (None, entry["id"])), None)
+        if entry is not None:
+            self._write([other for other in waiting if other is not entry])
+        return entry
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        part = self._path + ".tmp"
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(entries, file)
+        os.replace(part, self._path)
