@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 
-from shims.stub_loop import Lines, Wait
+from shims.stub_io import Lines
+from shims.stub_loop import Wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

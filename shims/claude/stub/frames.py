@@ -9,7 +9,7 @@ import json
 import os
 
 from shims.claude.stub.transcript import iso_now, uuid4
-from shims.stub_loop import write_all
+from shims.stub_io import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Frames:
     # conversation
 
     def echo(self, content: Any, uuid: str, *, again: bool = False) -> None:
-        """The replay of a user message; ``again``: of one that was seen before and is not run."""
+        """The replay of a user message; ``again``: of one that makes no prompt of its own."""
         if not self._options.replay:
             return
         frame: dict[str, Any] = {

@@ -19,7 +19,8 @@ from shims.claude.stub.slash import finish_quietly, run_command, runs_locally
 from shims.claude.stub.tools import Toolbox
 from shims.claude.stub.transcript import Transcript, uuid4
 from shims.claude.stub.turn import Turn
-from shims.stub_loop import Lines, Loop, complain
+from shims.stub_io import Lines, complain
+from shims.stub_loop import Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,10 +97,10 @@ class Session:
         try:
             message = json.loads(line)
         except ValueError:
-            self._die(f"Error parsing streaming input line (type=unknown, {len(line)} chars): SyntaxError")
+            self._die(self._unreadable(line, "SyntaxError"))
             return
         if message is None:
-            self._die("Error parsing streaming input line (type=unknown, 4 chars): TypeError")
+            self._die(self._unreadable(line, "TypeError"))
             return
         if not isinstance(message, dict):
             return
@@ -110,6 +111,14 @@ class Session:
             self._on_control_request(message)
         elif kind == "control_response":
             self._on_control_response(message)
+
+    def _unreadable(self, line: bytes, kind: str) -> str:
+        text = line.decode(errors="replace").rstrip("\r")
+        if not self.options.modern:
+            return f"Error parsing streaming input line: {text}: {kind}"
+        quoted = text.partition('"type"')[2].split('"')
+        named = quoted[1] if len(quoted) > 1 else "unknown"
+        return f"Error parsing streaming input line (type={named}, {len(text)} chars): {kind}"
 
     def _die(self, reason: str) -> None:
         """A line that Claude cannot stomach ends it at once, running turn or not."""
@@ -185,7 +194,8 @@ class Session:
         else:
             self.mode = str(mode)
             self.frames.answer(request_id, {"mode": mode})
-            self.frames.mode(self.mode)
+            if mode in MODES:  # 2.1.197 accepts any word, and says nothing of one it doesn't know
+                self.frames.mode(self.mode)
 
     def _set_model(self, request_id: Any, request: dict[str, Any]) -> None:
         model = request.get("model") or "default"

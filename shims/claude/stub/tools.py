@@ -5,7 +5,7 @@ Owns the running of one call up to its result; asks nobody for permission and wr
 
 from __future__ import annotations
 
-from shims.stub_loop import run_shell
+from shims.stub_io import run_shell
 from shims.stub_mcp import Manner, McpError, Server, text_of
 
 TYPE_CHECKING = False

@@ -14,7 +14,8 @@ from shims.claude.stub.permissions import Question, verdict
 from shims.claude.stub.tools import Outcome, no_such_tool
 from shims.claude.stub.transcript import uuid4
 from shims.script import Step, find_script, next_step
-from shims.stub_loop import Gate, Wait
+from shims.stub_io import Gate
+from shims.stub_loop import Wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Turn:
         for _ in self._messages:
             self._record.queue("dequeue")
         for message in self._messages[:-1]:
-            self._frames.echo(message.content, message.uuid)
+            self._frames.echo(message.content, message.uuid, again=True)
         for message in self._messages:
             self._frames.lifecycle(message, "started")
         self._session.open_turn()
@@ -154,13 +155,11 @@ class Turn:
             for read in file_attachments(message.text, self._session.options.cwd):
                 self._record.chain({"type": "attachment", "attachment": read})
         self._folded.append(message)
-        self._echoes.append((message.content, message.uuid))
-        if self._modern:
-            self._flush_echoes()
+        self._frames.echo(message.content, message.uuid)
         self._frames.lifecycle(message, "started")
 
     def _flush_echoes(self) -> None:
-        """2.1.332 echoes a prompt when it is taken in, 2.1.197 not before the first whole block of the answer."""
+        """2.1.332 echoes a turn's prompt when the answer begins, 2.1.197 not before the answer's first whole block."""
         for content, uuid in self._echoes:
             self._frames.echo(content, uuid)
         self._echoes.clear()

@@ -17,7 +17,8 @@ from shims.codex.stub.rollout import uuid7
 from shims.codex.stub.thread import Thread
 from shims.codex.stub.threads import ThreadMethods
 from shims.codex.stub.wire import INTERNAL, INVALID_PARAMS, RpcError, Wire, check_id
-from shims.stub_loop import Lines, Loop, complain
+from shims.stub_io import Lines, complain
+from shims.stub_loop import Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

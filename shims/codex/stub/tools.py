@@ -6,7 +6,7 @@ one: policy, sandbox, the server's approval mode and the tool's annotations deci
 
 from __future__ import annotations
 
-from shims.stub_loop import run_shell
+from shims.stub_io import run_shell
 from shims.stub_mcp import Manner, McpError, Server, text_of
 
 TYPE_CHECKING = False

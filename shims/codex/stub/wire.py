@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import time
 
-from shims.stub_loop import Wait, complain, write_all
+from shims.stub_io import complain, write_all
+from shims.stub_loop import Wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
