@@ -1,0 +1,306 @@
+"""The database: deliveries, attempts, conversations, message bodies. One writer thread, group commit.
+
+Owns the schema and every SQL statement that changes it. A change is durable (WAL, ``synchronous=FULL``) before the future
+of its `write` resolves, so nothing is visible outside that a crash could take back. Every transaction checks the broker's
+generation: a broker that was replaced is fenced off here (crash table, row 13). Bodies are kept until the agent has them,
+then overwritten (``secure_delete``) and taken out of the log by a truncating checkpoint (DE-23).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from broker.deliveries import Attempt, Delivery, Evidence, Kind, State
+from broker.errors import Fenced
+from broker.failpoints import fail_point
+
+T = TypeVar("T")
+Change = Callable[["Transaction"], T]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO meta VALUES ('schema', '1'), ('generation', '0');
+CREATE TABLE IF NOT EXISTS conversations (
+  id TEXT PRIMARY KEY, max_hops INTEGER NOT NULL, hops INTEGER NOT NULL, created REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deliveries (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  state TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  session TEXT NOT NULL,
+  conversation TEXT NOT NULL,
+  parent TEXT,
+  request_key TEXT UNIQUE,
+  created REAL NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (parent, kind)
+);
+CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (state) WHERE state IN ('queued', 'delivering', 'awaiting-peer');
+CREATE TABLE IF NOT EXISTS bodies (delivery TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS attempts (
+  id TEXT PRIMARY KEY, delivery TEXT NOT NULL, open INTEGER NOT NULL, evidence TEXT NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS attempts_of ON attempts (delivery);
+"""
+
+_COLUMNS = ("sequence", "id", "kind", "state", "agent", "session", "conversation", "parent", "request_key", "created")
+
+
+class Store:
+    """The broker's database, opened by one broker generation.
+
+    Args:
+        path: the database file; made owner-only.
+        failed: called in the event loop when the writer can't go on: fenced, or the disk refuses.
+    """
+
+    def __init__(self, path: str, failed: Callable[[BaseException], None]) -> None:
+        self._path = path
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._reader = _connect(path)
+        self.generation = 0
+        self._jobs: queue.SimpleQueue[tuple[Change[Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write_all, name="store", daemon=True)
+
+    def begin_generation(self) -> int:
+        """Takes the next generation (under the broker lock), then starts to write. Returns it."""
+        with _immediate(self._reader):
+            self._reader.executescript("")
+        self._reader.executescript(_SCHEMA)
+        with _immediate(self._reader):
+            current = int(self._reader.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()[0])
+            self.generation = current + 1
+            self._reader.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(self.generation),))
+        self._thread.start()
+        return self.generation
+
+    def write(self, change: Change[T]) -> asyncio.Future[T]:
+        """Runs ``change`` in the writer thread; the future resolves when it is on disk.
+
+        Changes that wait together are committed together; one that raises is rolled back alone.
+        """
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put((change, future))
+        return future
+
+    def checkpoint(self) -> asyncio.Future[None]:
+        """Empties the write-ahead log, so that removed bodies are gone from the disk."""
+        return self.write(Transaction.request_checkpoint)
+
+    def close(self) -> None:
+        """Finishes what is queued and closes the file."""
+        if self._thread.is_alive():
+            self._jobs.put(None)
+            self._thread.join()
+        self._reader.close()
+
+    # reading: small indexed queries in the caller's thread
+
+    def delivery(self, identifier: str) -> Delivery | None:
+        row = self._reader.execute(f"{_SELECT} WHERE id = ?", (identifier,)).fetchone()
+        return _delivery(row) if row else None
+
+    def by_request_key(self, key: str) -> Delivery | None:
+        row = self._reader.execute(f"{_SELECT} WHERE request_key = ?", (key,)).fetchone()
+        return _delivery(row) if row else None
+
+    def open_deliveries(self) -> list[Delivery]:
+        states = "('queued', 'delivering', 'awaiting-peer')"
+        rows = self._reader.execute(f"{_SELECT} WHERE state IN {states} ORDER BY sequence").fetchall()
+        return [_delivery(row) for row in rows]
+
+    def recent_deliveries(self, limit: int) -> list[Delivery]:
+        rows = self._reader.execute(f"{_SELECT} ORDER BY sequence DESC LIMIT ?", (limit,)).fetchall()
+        return [_delivery(row) for row in rows]
+
+    def body(self, delivery: str) -> str | None:
+        row = self._reader.execute("SELECT text FROM bodies WHERE delivery = ?", (delivery,)).fetchone()
+        return str(row[0]) if row else None
+
+    def open_attempts(self) -> list[Attempt]:
+        return [_attempt(row) for row in self._reader.execute("SELECT record FROM attempts WHERE open = 1")]
+
+    def attempts_of(self, delivery: str) -> list[Attempt]:
+        rows = self._reader.execute("SELECT record FROM attempts WHERE delivery = ?", (delivery,)).fetchall()
+        return sorted((_attempt(row) for row in rows), key=lambda attempt: attempt.created)
+
+    def conversation(self, identifier: str) -> tuple[int, int] | None:
+        """(hops spent, hops allowed), None when unknown."""
+        row = self._reader.execute("SELECT hops, max_hops FROM conversations WHERE id = ?", (identifier,)).fetchone()
+        return (row[0], row[1]) if row else None
+
+    # the writer thread
+
+    def _write_all(self) -> None:
+        connection = _connect(self._path)
+        try:
+            while (job := self._jobs.get()) is not None:
+                batch = [job]
+                while not self._jobs.empty():
+                    following = self._jobs.get_nowait()
+                    if following is None:
+                        self._jobs.put(None)
+                        break
+                    batch.append(following)
+                self._commit(connection, batch)
+        except BaseException as error:
+            self._loop.call_soon_threadsafe(self._failed, error)
+        finally:
+            connection.close()
+
+    def _commit(self, connection: sqlite3.Connection, batch: list[tuple[Change[Any], asyncio.Future[Any]]]) -> None:
+        transaction = Transaction(connection)
+        results: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
+        try:
+            with _immediate(connection):
+                self._check_generation(connection)
+                for change, future in batch:
+                    connection.execute("SAVEPOINT one")
+                    try:
+                        results.append((future, change(transaction), None))
+                    except Exception as error:  # the caller gets it; the others of the batch stand
+                        connection.execute("ROLLBACK TO one")
+                        results.append((future, None, error))
+                    connection.execute("RELEASE one")
+                fail_point("broker.before-commit")
+        except BaseException as error:
+            for _, future in batch:
+                self._resolve(future, None, error)
+            raise
+        fail_point("broker.after-commit")
+        for future, value, failure in results:
+            self._resolve(future, value, failure)
+        if transaction.checkpoint_wanted:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _check_generation(self, connection: sqlite3.Connection) -> None:
+        row = connection.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
+        if int(row[0]) != self.generation:
+            raise Fenced(f"generation {row[0]} has taken over from {self.generation}")
+
+    def _resolve(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+        def resolve() -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+        self._loop.call_soon_threadsafe(resolve)
+
+
+class Transaction:
+    """What a change may do, inside the writer thread's transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.checkpoint_wanted = False
+
+    def add_delivery(self, delivery: Delivery, body: str) -> Delivery:
+        """Inserts; the result carries its place in the order. Raises sqlite3.IntegrityError on a repeated key."""
+        cursor = self._connection.execute(
+            "INSERT INTO deliveries (id, kind, state, agent, session, conversation, parent, request_key, created, record)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                delivery.id, delivery.kind.value, delivery.state.value, delivery.agent, delivery.session,
+                delivery.conversation, delivery.parent or None, delivery.request_key or None, delivery.created,
+                _record(delivery),
+            ),
+        )  # fmt: skip
+        self._connection.execute("INSERT INTO bodies VALUES (?, ?)", (delivery.id, body))
+        return _replaced(delivery, sequence=cursor.lastrowid)
+
+    def update_delivery(self, delivery: Delivery, expected: State) -> None:
+        """Overwrites the row, which must still be in ``expected``. Raises LookupError when it is not."""
+        cursor = self._connection.execute(
+            "UPDATE deliveries SET state = ?, session = ?, record = ? WHERE id = ? AND state = ?",
+            (delivery.state.value, delivery.session, _record(delivery), delivery.id, expected.value),
+        )
+        if cursor.rowcount != 1:
+            raise LookupError(f"{delivery.id} is not {expected.value} any more")
+
+    def remove_body(self, delivery: str) -> None:
+        self._connection.execute("DELETE FROM bodies WHERE delivery = ?", (delivery,))
+
+    def save_attempt(self, attempt: Attempt) -> None:
+        self._connection.execute(
+            "INSERT INTO attempts VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " open = excluded.open, evidence = excluded.evidence, record = excluded.record",
+            (attempt.id, attempt.delivery, int(attempt.open), attempt.evidence.value, _record(attempt)),
+        )
+
+    def spend_hop(self, conversation: str, max_hops: int, now: float) -> int:
+        """The next hop of ``conversation``, which begins with its first. The limit is the first request's (DE-54)."""
+        self._connection.execute("INSERT OR IGNORE INTO conversations VALUES (?, ?, 0, ?)", (conversation, max_hops, now))
+        self._connection.execute("UPDATE conversations SET hops = hops + 1 WHERE id = ?", (conversation,))
+        row = self._connection.execute("SELECT hops FROM conversations WHERE id = ?", (conversation,)).fetchone()
+        return int(row[0])
+
+    def expire(self, before: float) -> int:
+        """Forgets what was finished and is older than ``before``; returns how many deliveries."""
+        old = "state IN ('delivered', 'failed', 'uncertain', 'withdrawn') AND created < ?"
+        self._connection.execute(f"DELETE FROM attempts WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
+        self._connection.execute(f"DELETE FROM bodies WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
+        return self._connection.execute(f"DELETE FROM deliveries WHERE {old}", (before,)).rowcount
+
+    def request_checkpoint(self) -> None:
+        self.checkpoint_wanted = True
+
+
+_SELECT = "SELECT sequence, record FROM deliveries"
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+@contextmanager
+def _immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _record(value: Delivery | Attempt) -> str:
+    return json.dumps({f.name: getattr(value, f.name) for f in fields(value) if f.name != "sequence"})
+
+
+def _delivery(row: tuple[int, str]) -> Delivery:
+    record = json.loads(row[1])
+    known = {f.name for f in fields(Delivery)}  # a field that a later version added is not ours to know
+    record = {name: value for name, value in record.items() if name in known}
+    record.update(kind=Kind(record["kind"]), state=State(record["state"]), flags=tuple(record["flags"]), sequence=row[0])
+    return Delivery(**record)
+
+
+def _attempt(row: tuple[str]) -> Attempt:
+    record = json.loads(row[0])
+    record["evidence"] = Evidence(record["evidence"])
+    return Attempt(**{f.name: record[f.name] for f in fields(Attempt)})
+
+
+def _replaced(delivery: Delivery, **changes: Any) -> Delivery:
+    from dataclasses import replace
+
+    return replace(delivery, **changes)

@@ -1,0 +1,109 @@
+"""What the engine asks of an agent: one interface, one description each in ``shims/<agent>/agent.py``.
+
+Owns the interface and the finding of descriptions: a new agent is one new folder. The engine knows agents only through
+this; everything odd about one of them is a field or a function here, with the measured version beside it in its folder.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+import shims
+from broker.processes import ProcessId
+
+
+class Found(str, Enum):
+    """What an agent's own records say of a message, looked up by its key (DE-22)."""
+
+    ABSENT = "absent"
+    """No trace: it never got in, or went with its process. Handing it over again is safe once every holder is gone."""
+    WAITING = "waiting"
+    """In a queue of the agent's that outlives its process: it will run when the session is opened next."""
+    OPEN = "open"
+    """Its turn began and no end is recorded."""
+    ANSWERED = "answered"
+    INTERRUPTED = "interrupted"
+    UNKNOWN = "unknown"
+    """The records cannot be read, or do not decide it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was found: ``text`` is the turn's final words (ANSWERED), ``turn`` the agent's id for it where it has one."""
+
+    found: Found
+    text: str = ""
+    turn: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a session is called in its own product: a given name, and a generated title."""
+
+    name: str = ""
+    title: str = ""
+
+
+class SameAgent(str, Enum):
+    """What a send to a session of the sender's own kind needs (DE-51)."""
+
+    ALLOWED_OR_NAMED = "allowed or named"
+    """`allow_same_agent=true` or an explicit session id."""
+    NAMED = "named"
+    """An explicit session id; nothing else suffices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One product.
+
+    Attributes:
+        name: `claude`; product: `Claude Code`; tool: the MCP tool that sends to it.
+        executables: base names of its real program, to tell it among a process's ancestors.
+        same_agent: what a send between two of its sessions needs.
+        opens_any_panel: any panel process can open a further conversation (else only one that is still empty).
+        new_key: the agent-side key of a delivery, from its request token (empty for what is not awaited).
+        disarm: makes text harmless that would act on arrival, and says what was changed.
+        holders: which processes hold a session, by the agent's own registry or lock: (store, session) → processes.
+        record: what the agent's files say of a key: (store, session, key) → Record. Blocking; run in the reader process.
+        answer_naming: the final words of the turn that closes with a token: (store, session, token) → Record. Blocking.
+        names: how a session is called: (store, session) → Names. Blocking.
+        store_variable: the environment variable that moves its data directory; default_store: where it is, below the home.
+    """
+
+    name: str
+    product: str
+    tool: str
+    executables: frozenset[str]
+    same_agent: SameAgent
+    opens_any_panel: bool
+    new_key: Callable[[str], str]
+    disarm: Callable[[str], tuple[str, tuple[str, ...]]]
+    holders: Callable[[str, str], list[ProcessId]]
+    record: Callable[[str, str, str], Record]
+    answer_naming: Callable[[str, str, str], Record]
+    names: Callable[[str, str], Names]
+    store_variable: str
+    default_store: str
+
+
+@cache
+def agents() -> dict[str, Agent]:
+    """Every agent that has a description, by name."""
+    found = {}
+    for module in pkgutil.iter_modules(shims.__path__):
+        if module.ispkg and find_spec(f"shims.{module.name}.agent"):
+            agent: Agent = import_module(f"shims.{module.name}.agent").AGENT
+            found[agent.name] = agent
+    return found
+
+
+def agent(name: str) -> Agent:
+    """The description of ``name``. Raises KeyError for an unknown one."""
+    return agents()[name]

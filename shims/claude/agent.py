@@ -1,0 +1,44 @@
+"""Claude Code as the engine sees it."""
+
+from __future__ import annotations
+
+import uuid
+
+from shims.agent import Agent, SameAgent
+from shims.claude import live, sessions
+from shims.hazards import break_mentions
+
+
+def _new_key(token: str) -> str:
+    del token
+    return str(uuid.uuid4())  # a repeated uuid is swallowed, also after a resume: exactly once (2.1.197, 2.1.332)
+
+
+def _disarm(text: str) -> tuple[str, tuple[str, ...]]:
+    """A line that starts with ``/`` is a command, ``@path`` reads a file (2.1.197; 2.1.332 without `client_composed`)."""
+    notes = []
+    text, broken = break_mentions(text)
+    if broken:
+        notes.append("an invisible character was put behind each `@` that would have read a file into the conversation")
+    if text.startswith("/"):
+        text = "> " + text
+        notes.append("the text began with `/` and was prefixed with `> `, so that it is no command")
+    return text, tuple(notes)
+
+
+AGENT = Agent(
+    name="claude",
+    product="Claude Code",
+    tool="send_to_claude",
+    executables=frozenset(("claude", "claude.exe")),
+    same_agent=SameAgent.ALLOWED_OR_NAMED,
+    opens_any_panel=False,
+    new_key=_new_key,
+    disarm=_disarm,
+    holders=live.holders,
+    record=sessions.record,
+    answer_naming=sessions.answer_naming,
+    names=sessions.names,
+    store_variable="CLAUDE_CONFIG_DIR",
+    default_store=".claude",
+)

@@ -1,0 +1,82 @@
+"""Claude Code's transcript records: what became of a message, what a turn answered. No I/O.
+
+Measured with 2.1.197 and 2.1.332 (protocols: claude.md, sections 2 and 3). A message that ran has a ``user`` record with
+its uuid, one that folded into a running turn a ``queued_command`` attachment that names it; ``queue-operation`` records
+are no evidence. SDK and panel sessions write no end of a turn: the last assistant record tells, by its stop reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shims.agent import Found, Record
+from shims.jsonline import as_object, parse_object
+from shims.stream import closes_with
+
+
+def record_of(lines: Iterable[bytes], key: str) -> Record:
+    """What the records from the first mention of ``key`` on say of that message."""
+    taken = False
+    words, ended = "", False
+    for line in lines:
+        entry = parse_object(line)
+        if entry.get("isSidechain") is True:
+            continue
+        if not taken:
+            taken = _is_message(entry, key)
+            continue
+        if _is_prompt(entry):
+            if _interrupts(entry):
+                return Record(Found.INTERRUPTED)
+            if ended:
+                break
+        elif entry.get("type") == "assistant":
+            message = as_object(entry.get("message"))
+            words = _text(message) or words
+            ended = message.get("stop_reason") not in (None, "tool_use")
+    if not taken:
+        return Record(Found.ABSENT)
+    return Record(Found.ANSWERED, words) if ended else Record(Found.OPEN)
+
+
+def answer_naming(lines: Iterable[bytes], token: str) -> Record:
+    """The finished turn whose closing line names ``token``."""
+    for line in lines:
+        entry = parse_object(line)
+        if entry.get("type") != "assistant" or entry.get("isSidechain") is True:
+            continue
+        message = as_object(entry.get("message"))
+        text = _text(message)
+        if message.get("stop_reason") not in (None, "tool_use") and closes_with(text, token):
+            return Record(Found.ANSWERED, text)
+    return Record(Found.ABSENT)
+
+
+def _is_message(entry: dict[str, Any], key: str) -> bool:
+    if entry.get("type") == "user":
+        return entry.get("uuid") == key
+    attachment = as_object(entry.get("attachment"))
+    return attachment.get("type") == "queued_command" and attachment.get("source_uuid") == key
+
+
+def _is_prompt(entry: dict[str, Any]) -> bool:
+    """A user record that is no tool result."""
+    if entry.get("type") != "user":
+        return False
+    content = as_object(entry.get("message")).get("content")
+    return not (isinstance(content, list) and any(as_object(block).get("type") == "tool_result" for block in content))
+
+
+def _interrupts(entry: dict[str, Any]) -> bool:
+    content = as_object(entry.get("message")).get("content")
+    text = content if isinstance(content, str) else _text(as_object(entry.get("message")))
+    return text.startswith("[Request interrupted by user")
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    blocks = [as_object(block) for block in content] if isinstance(content, list) else []
+    return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")

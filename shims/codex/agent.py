@@ -1,0 +1,36 @@
+"""Codex as the engine sees it."""
+
+from __future__ import annotations
+
+import secrets
+
+from shims.agent import Agent, SameAgent
+from shims.codex import live, sessions
+
+
+def _new_key(token: str) -> str:
+    """The client id of the user message: the token, so that the agent's own records name it (SH-52)."""
+    return token or f"msg_{secrets.token_hex(9)}"
+
+
+def _disarm(text: str) -> tuple[str, tuple[str, ...]]:
+    """Nothing in a ``text`` input acts on arrival (0.147.0 to 0.171.0)."""
+    return text, ()
+
+
+AGENT = Agent(
+    name="codex",
+    product="Codex",
+    tool="send_to_codex",
+    executables=frozenset(("codex",)),
+    same_agent=SameAgent.NAMED,
+    opens_any_panel=True,
+    new_key=_new_key,
+    disarm=_disarm,
+    holders=live.holders,
+    record=sessions.record,
+    answer_naming=sessions.answer_naming,
+    names=sessions.names,
+    store_variable="CODEX_HOME",
+    default_store=".codex",
+)

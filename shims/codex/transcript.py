@@ -1,0 +1,81 @@
+"""Codex's rollout records: what became of a message, what a turn answered. No I/O.
+
+Measured with codex-cli 0.147.0, 0.154.0 and 0.171.0. A message that ran is an ``item_completed`` of type ``UserMessage``
+with our ``client_id`` (0.154 on) or a ``user_message`` event with it (0.147, whose turn is the last one started before);
+a turn ends with ``task_complete`` or ``turn_aborted``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shims.agent import Found, Record
+from shims.jsonline import as_object, parse_object
+from shims.stream import closes_with
+
+
+def record_of(before: Iterable[bytes], lines: Iterable[bytes], key: str) -> Record:
+    """What the records say of the message with client id ``key``.
+
+    Args:
+        before: lines that stand before its first mention (the turn that had begun), oldest first.
+        lines: the lines from its first mention on.
+    """
+    turn, taken, words = "", False, ""
+    for line in before:
+        event = _event(line)
+        if event.get("type") == "task_started":
+            turn = str(event.get("turn_id"))
+    for line in lines:
+        event = _event(line)
+        kind = event.get("type")
+        if kind == "task_started":
+            if taken:
+                return Record(Found.INTERRUPTED, turn=turn)  # the next turn began: this one never ended
+            turn = str(event.get("turn_id"))
+        elif not taken:
+            taken = _client_id(event) == key
+            turn = str(event.get("turn_id") or turn) if taken else turn
+        elif kind == "task_complete" and event.get("turn_id") == turn:
+            text = event.get("last_agent_message")
+            if text is None and event.get("error"):
+                return Record(Found.INTERRUPTED, turn=turn)
+            return Record(Found.ANSWERED, str(text or words), turn)
+        elif kind == "turn_aborted" and event.get("turn_id") == turn:
+            return Record(Found.INTERRUPTED, turn=turn)
+        else:
+            words = _agent_words(event) or words
+    return Record(Found.OPEN, turn=turn) if taken else Record(Found.ABSENT)
+
+
+def answer_naming(lines: Iterable[bytes], token: str) -> Record:
+    """The finished turn whose closing line names ``token``."""
+    for line in lines:
+        event = _event(line)
+        text = event.get("last_agent_message")
+        if event.get("type") == "task_complete" and isinstance(text, str) and closes_with(text, token):
+            return Record(Found.ANSWERED, text, str(event.get("turn_id")))
+    return Record(Found.ABSENT)
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    entry = parse_object(line)
+    return as_object(entry.get("payload")) if entry.get("type") == "event_msg" else {}
+
+
+def _client_id(event: dict[str, Any]) -> object:
+    if event.get("type") == "user_message":
+        return event.get("client_id")
+    item = as_object(event.get("item"))
+    return item.get("client_id") if event.get("type") == "item_completed" and item.get("type") == "UserMessage" else None
+
+
+def _agent_words(event: dict[str, Any]) -> str:
+    if event.get("type") == "agent_message":
+        return str(event.get("message") or "")
+    item = as_object(event.get("item"))
+    if event.get("type") != "item_completed" or item.get("type") != "AgentMessage":
+        return ""
+    content = item.get("content")
+    return "".join(str(as_object(part).get("text") or "") for part in content) if isinstance(content, list) else ""
