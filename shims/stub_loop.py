@@ -58,14 +58,22 @@ class Wait:
 class Task:
     """A running coroutine; ``finished`` is settled with its result."""
 
-    __slots__ = ("_coroutine", "finished")
+    __slots__ = ("_cancelled", "_coroutine", "finished")
 
     def __init__(self, loop: Loop, coroutine: Coroutine[Wait, None, Any]) -> None:
         self._coroutine = coroutine
+        self._cancelled = False
         self.finished = Wait(loop)
         loop.ready.append(self._step)
 
+    def cancel(self) -> None:
+        """Ends it where it stands; not from within itself."""
+        self._cancelled = True
+        self._coroutine.close()
+
     def _step(self) -> None:
+        if self._cancelled:
+            return
         try:
             wait = self._coroutine.send(None)
         except StopIteration as end:

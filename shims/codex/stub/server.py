@@ -11,6 +11,7 @@ import os
 import signal
 
 from shims.codex.stub import rollout as store
+from shims.codex.stub import submissions
 from shims.codex.stub.config import Config, ConfigError
 from shims.codex.stub.history import agent_message, user_message
 from shims.codex.stub.rollout import uuid7
@@ -90,6 +91,9 @@ class AppServer:
         self.loop.on_signal(signal.SIGTERM, self.loop.stop)
         # Codex dies of this one, without a word in the rollout.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if self.options.has_queue:
+            self.loop.on_signal(signal.SIGIO, self._drain_queues)
+            submissions.watch(self.options)
         Lines(self.loop, 0, self._on_line, self._on_end)
 
     def close(self) -> None:
@@ -162,6 +166,11 @@ class AppServer:
         )
         status = {"status": "disabled", "serverName": system.nodename, "environmentId": None}
         self.wire.notify("remoteControl/status/changed", status)
+
+    def _drain_queues(self) -> None:
+        """Another process may have added to the queue of a thread that is loaded here."""
+        for thread in list(self.threads.values()):
+            thread.drain()
 
     # turns
 

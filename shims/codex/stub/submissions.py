@@ -1,11 +1,12 @@
 """The durable queue of a thread: messages that run later, each as a turn of its own.
 
-Owns one small file per thread, rewritten whole at every change. Codex keeps the same in a SQLite database, and a process
-that has the thread loaded finds there what another one has added; the stub looks at resume and at every turn's end.
+Owns one small file per thread, rewritten whole at every change. Codex keeps the same in a SQLite database and polls it for
+what another process has added; here the kernel tells (Linux), so that an idle stub never wakes up.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 
@@ -24,7 +25,7 @@ class Submissions:
     __slots__ = ("_path",)
 
     def __init__(self, options: Options, thread_id: str) -> None:
-        self._path = os.path.join(options.codex_home, "queue_1.stub", f"{thread_id}.json")
+        self._path = os.path.join(folder(options), f"{thread_id}.json")
 
     def waiting(self) -> list[dict[str, Any]]:
         """What the file holds now."""
@@ -59,3 +60,23 @@ class Submissions:
         with open(part, "w", encoding="utf-8") as file:
             json.dump(entries, file)
         os.replace(part, self._path)
+
+
+def folder(options: Options) -> str:
+    return os.path.join(options.codex_home, "queue_1.stub")
+
+
+def watch(options: Options) -> bool:
+    """Makes the kernel send SIGIO at every change of any thread's queue; False where it can't."""
+    notify = getattr(fcntl, "F_NOTIFY", None)
+    if notify is None:
+        return False
+    os.makedirs(folder(options), mode=0o700, exist_ok=True)
+    # The descriptor stays open as long as the process: closing it would end the watch.
+    descriptor = os.open(folder(options), os.O_RDONLY)
+    try:
+        fcntl.fcntl(descriptor, notify, fcntl.DN_RENAME | fcntl.DN_MULTISHOT)
+    except OSError:
+        os.close(descriptor)
+        return False
+    return True

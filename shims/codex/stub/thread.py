@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from shims.codex.stub.server import AppServer
     from shims.codex.stub.tools import ThreadServers
+    from shims.stub_loop import Task
 
 
 class Thread:
@@ -42,6 +43,7 @@ class Thread:
         self.sandbox_mode = server.config.sandbox_mode
         self.subscribed = True
         self.running: Turn | None = None
+        self._task: Task | None = None
         self.servers: ThreadServers | None = None
         # What the model is to obey, and how many of its steps are done: a turn without input goes on from here.
         self.prompt = ""
@@ -169,7 +171,7 @@ class Thread:
         self.rollout.event("task_started", turn_id=record.turn_id, started_at=record.started_at)
         turn = self.running = Turn(self, record)
         turn.steer(content, client_id)
-        self.server.loop.start(self._run(turn))
+        self._task = self.server.loop.start(self._run(turn))
         return turn
 
     async def _run(self, turn: Turn) -> None:
@@ -211,7 +213,8 @@ class Thread:
 
     def unload(self) -> None:
         """Gives the thread up: a running turn is recorded as aborted, servers end, the lock is freed."""
-        if self.running is not None:
+        if self.running is not None and self._task is not None:
+            self._task.cancel()
             self.running.abandon()
             self.running = None
         if self.servers is not None:

@@ -116,8 +116,10 @@ class Turn:
         self._delta(item_id, step.text[:half])
         if gate is not None:
             cuts = [self._steering] if thread.server.options.preempts else []
-            await thread.server.loop.first(gate.opened, self.interrupted, *cuts)
-            gate.close()
+            try:
+                await thread.server.loop.first(gate.opened, self.interrupted, *cuts)
+            finally:
+                gate.close()
             if self.interrupted.done or not gate.opened.done:
                 return  # the item is left without an end, and what was said of it is lost
         self._delta(item_id, step.text[half:])
