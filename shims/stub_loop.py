@@ -206,6 +206,12 @@ class Loop:
                 os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
             finally:
                 os._exit(127)
+        if own_group:
+            # Here as well: a signal to the group must reach a child that hasn't come to its own setpgid yet.
+            try:
+                os.setpgid(pid, pid)
+            except (PermissionError, ProcessLookupError):
+                pass  # it has, and runs its program already
         os.close(in_read)
         os.close(out_write)
         if talk:

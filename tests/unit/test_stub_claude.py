@@ -33,11 +33,13 @@ for line in sys.stdin:
     m = json.loads(line)
     if "id" not in m: continue
     if m["method"] == "initialize":
-        r = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+        info = {"name": "s", "version": "1"}
+        r = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {}, "serverInfo": info}
     elif m["method"] == "tools/list":
         r = {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}
     else:
-        seen = {"meta": m["params"]["_meta"], "args": m["params"]["arguments"], "env": os.environ["CLAUDE_CODE_SESSION_ID"], "ppid": os.getppid()}
+        seen = {"meta": m["params"]["_meta"], "args": m["params"]["arguments"]}
+        seen |= {"env": os.environ["CLAUDE_CODE_SESSION_ID"], "ppid": os.getppid()}
         r = {"content": [{"type": "text", "text": json.dumps(seen)}]}
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
 """
@@ -500,12 +502,14 @@ def test_end_of_input_finishes_what_waits(home: Home, gate: Path, version: str) 
     assert [frame["result"] for frame in agent.frames if frame["type"] == "result"] == ["aabb", "echo: later"]
 
 
-def test_a_failed_request_is_a_success_that_is_an_error(home: Home) -> None:
-    agent = home.start()
+@versions
+def test_a_failed_request_is_a_success_that_is_an_error(home: Home, version: str) -> None:
+    agent = home.start(version=version)
     agent.say("[[fail no capacity]]")
     (result,) = agent.results(1)
     assert (result["subtype"], result["is_error"]) == ("success", True)
-    assert "no capacity" in result["result"]
+    assert result["terminal_reason"] == ("api_error" if version == MODERN else "completed")
+    assert result["result"] == "API Error: 400 no capacity"
 
 
 # text hazards

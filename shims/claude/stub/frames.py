@@ -127,8 +127,19 @@ class Frames:
         if self._options.partial:
             self.send({"type": "stream_event", "event": event, "parent_tool_use_id": None, **marks})
 
-    def assistant(self, message_id: str, content: list[dict[str, Any]], marks: dict[str, Any], uuid: str) -> None:
-        message = assistant_message(message_id, content, None, modern=self._options.modern)
+    def assistant(
+        self,
+        message_id: str,
+        content: list[dict[str, Any]],
+        marks: dict[str, Any],
+        uuid: str,
+        *,
+        stop_reason: str | None = None,
+    ) -> None:
+        """A message; one with a stop reason is the agent's own and not the model's."""
+        message = assistant_message(message_id, content, stop_reason, modern=self._options.modern)
+        if stop_reason is not None:
+            message["model"] = "<synthetic>"
         self.send({"type": "assistant", "message": message, "parent_tool_use_id": None, **marks}, uuid=uuid)
 
     def user(self, content: list[dict[str, Any]], extra: dict[str, Any], uuid: str) -> None:

@@ -51,7 +51,8 @@ def run_command(session: Session, message: Message) -> None:
     if text:
         marks = {"local_command_source": content, "local_command_run": {"command": name, "args": arguments}}
         block = {"type": "text", "text": text}
-        frames.assistant("msg_" + uuid4(), [block], marks if modern else {}, uuid)
+        stop = "end_turn" if modern else "stop_sequence"
+        frames.assistant("msg_" + uuid4(), [block], marks if modern else {}, uuid, stop_reason=stop)
     if modern:
         frames.echo(echo, message.uuid)
     finish_quietly(session, message, output, {"local_command": name} if modern else {})

@@ -262,11 +262,18 @@ class Turn:
         self._denials.append({"tool_name": tool, "tool_use_id": tool_use_id, "tool_input": arguments})
 
     def _fail(self, reason: str) -> None:
-        """The model request fails: an answer of the agent's own, and a result that is an error."""
+        """The model request fails: a message of the agent's own, and a result that is an error."""
         text = f"API Error: 400 {reason}"
         self._flush_echoes()
-        self._say("msg_" + uuid4(), text, "stop_sequence")
-        self._finish(text, "completed", "stop_sequence", is_error=True)
+        message_id = "msg_" + uuid4()
+        content = [{"type": "text", "text": text}]
+        message = assistant_message(message_id, content, "stop_sequence", modern=self._modern)
+        uuid = self._record.chain({"type": "assistant", "message": message, "isApiErrorMessage": True})
+        marks: dict[str, Any] = {"error": "unknown"}
+        if self._modern:
+            marks |= {"is_api_error_message": True, "api_error_status": 400, **self._marks(0)}
+        self._frames.assistant(message_id, content, marks, uuid, stop_reason="stop_sequence")
+        self._finish(text, "api_error" if self._modern else "completed", "stop_sequence", is_error=True)
 
     # frames of a message
 
@@ -347,7 +354,7 @@ class Turn:
 
     def _end(self, fields: dict[str, Any]) -> None:
         self._flush_echoes()
-        whole = fields["terminal_reason"] == "completed"
+        whole = fields["terminal_reason"] in ("completed", "api_error")
         for message in self._folded if whole else ():
             self._frames.lifecycle(message, "completed")
         marks: dict[str, Any] = {}
