@@ -23,7 +23,11 @@ from typing import Any
 class Kind(str, Enum):
     REQUEST = "request"
     REPLY = "reply"
+    """The answer to a request."""
     NOTICE = "notice"
+    """A request of the session's failed; at most one per request."""
+    PROGRESS = "progress"
+    """A request of the session's is still at work; at most one per request."""
 
 
 class State(str, Enum):
@@ -93,8 +97,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.AWAITING, Event.ANSWERED): State.DELIVERED,
     (State.AWAITING, Event.ENDED): State.FAILED,
     (State.AWAITING, Event.UNPROVEN): State.UNCERTAIN,
-    # Proven back out of the agent's hands: a waiting message that its process took with it, or gave back.
-    (State.AWAITING, Event.NEVER): State.QUEUED,
+    # Taken back out of a queue of the agent's, before its turn began.
     (State.AWAITING, Event.EXPIRED): State.FAILED,
     (State.AWAITING, Event.WITHDRAW): State.WITHDRAWN,
 }
@@ -112,7 +115,7 @@ class Evidence(str, Enum):
 EVIDENCE_ORDER = tuple(Evidence)
 
 
-class IllegalStep(Exception):
+class IllegalStepError(Exception):
     """An event that the state does not know: a late or doubled fact. Nothing has happened."""
 
     def __init__(self, state: State, event: Event) -> None:
@@ -125,12 +128,12 @@ def step(state: State, event: Event) -> State:
     """Where ``event`` leads from ``state``.
 
     Raises:
-        IllegalStep: nowhere.
+        IllegalStepError: nowhere.
     """
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise IllegalStep(state, event) from None
+        raise IllegalStepError(state, event) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,197 @@
+"""The open deliveries and attempts, in memory as they are in the database. Every change of one is made here.
+
+Owns the rule that a change is durable before anything outside can see it (DE-20): `apply` writes first, then remembers,
+then publishes. Knows nothing of routes or panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from broker.clock import wall_clock
+from broker.deliveries import EVIDENCE_ORDER, STATES, Attempt, Delivery, Event, Evidence, step
+from broker.events import Events
+from broker.failpoints import fail_point
+from broker.store import Store, Transaction
+
+_CHECKPOINT_AFTER = 16
+"""Bodies removed until the log is emptied at once; less often while traffic flows, in any case when it stops."""
+
+
+class Book:
+    """What is under way."""
+
+    def __init__(self, store: Store, events: Events) -> None:
+        self.store = store
+        self._events = events
+        self._deliveries: dict[str, Delivery] = {}
+        self._attempts: dict[str, Attempt] = {}
+        self._bodies_removed = 0
+
+    def load(self) -> None:
+        """Takes over what an earlier broker left under way."""
+        for delivery in self.store.open_deliveries():
+            self._deliveries[delivery.id] = delivery
+        for attempt in self.store.open_attempts():
+            self._attempts[attempt.id] = attempt
+            if attempt.delivery not in self._deliveries:
+                delivery_of = self.store.delivery(attempt.delivery)
+                if delivery_of is not None:
+                    self._deliveries[delivery_of.id] = delivery_of
+
+    # looking
+
+    def delivery(self, identifier: str) -> Delivery | None:
+        """The delivery as it is now, open or long finished."""
+        return self._deliveries.get(identifier) or self.store.delivery(identifier)
+
+    def deliveries(self) -> Iterable[Delivery]:
+        """Those that are open, or whose turn still runs, oldest first."""
+        return sorted(self._deliveries.values(), key=lambda delivery: delivery.sequence)
+
+    def attempt(self, identifier: str) -> Attempt | None:
+        return self._attempts.get(identifier)
+
+    def open_attempts(self) -> list[Attempt]:
+        return list(self._attempts.values())
+
+    def open_attempt_of(self, delivery: str) -> Attempt | None:
+        return next((attempt for attempt in self._attempts.values() if attempt.delivery == delivery), None)
+
+    def open_attempt_at(self, target: tuple[str, str, str]) -> Attempt | None:
+        """The hand-over that a session is occupied with: its turn has not ended."""
+        for attempt in self._attempts.values():
+            delivery = self._deliveries.get(attempt.delivery)
+            if delivery is not None and delivery.target == target:
+                return attempt
+        return None
+
+    def queue(self, target: tuple[str, str, str]) -> list[Delivery]:
+        """What waits for one session, in order."""
+        return [delivery for delivery in self.deliveries() if delivery.target == target and delivery.state.value == "queued"]
+
+    # changing
+
+    async def add(self, delivery: Delivery, body: str, max_hops: int | None = None) -> Delivery:
+        """Records a new delivery; with ``max_hops`` it spends a hop of its conversation and carries its number.
+
+        Raises sqlite3.IntegrityError when its request key is known.
+        """
+
+        def change(transaction: Transaction) -> Delivery:
+            spent = delivery
+            if max_hops is not None:
+                spent = replace(delivery, hop=transaction.spend_hop(delivery.conversation, max_hops, delivery.created))
+            return transaction.add_delivery(spent, body)
+
+        fail_point("broker.add.before")
+        added = await self.store.write(change)
+        fail_point("broker.add.after")
+        self.admit(added)
+        return added
+
+    def admit(self, delivery: Delivery) -> None:
+        """A delivery that was recorded together with a change of another one."""
+        self._deliveries[delivery.id] = delivery
+        self._publish(delivery)
+
+    async def apply(
+        self,
+        delivery: Delivery,
+        event: Event,
+        *,
+        attempt: Attempt | None = None,
+        also: Callable[[Transaction], None] | None = None,
+        **fields: Any,
+    ) -> Delivery:
+        """Moves ``delivery`` by ``event``, together with its attempt and with whatever ``also`` does.
+
+        Raises:
+            IllegalStepError: the event does not fit the state; nothing has happened.
+        """
+        changed = replace(delivery, state=step(delivery.state, event), updated=wall_clock(), **fields)
+        body_done = STATES[changed.state].terminal or event in (Event.TAKEN, Event.SETTLED)
+
+        def change(transaction: Transaction) -> None:
+            transaction.update_delivery(changed, delivery.state)
+            if attempt is not None:
+                transaction.save_attempt(attempt)
+            if body_done:
+                transaction.remove_body(changed.id)
+            if also is not None:
+                also(transaction)
+
+        fail_point(f"broker.{event.value}.before")
+        await self.store.write(change)
+        fail_point(f"broker.{event.value}.after")
+        self._deliveries[changed.id] = changed
+        if attempt is not None:
+            self._remember(attempt)
+        if body_done:
+            self._body_removed()
+        self._publish(changed)
+        self._forget(changed.id)
+        return changed
+
+    async def annotate(self, delivery: Delivery, also: Callable[[Transaction], None] | None = None, **fields: Any) -> Delivery:
+        """Changes what is noted of a delivery without moving it."""
+        changed = replace(delivery, updated=wall_clock(), **fields)
+
+        def change(transaction: Transaction) -> None:
+            transaction.update_delivery(changed, delivery.state)
+            if also is not None:
+                also(transaction)
+
+        await self.store.write(change)
+        if changed.id in self._deliveries:
+            self._deliveries[changed.id] = changed
+        self._publish(changed)
+        return changed
+
+    async def save_attempt(self, attempt: Attempt) -> None:
+        await self.store.write(lambda transaction: transaction.save_attempt(attempt))
+        self._remember(attempt)
+        self._forget(attempt.delivery)
+
+    def advanced(self, attempt: Attempt, evidence: Evidence, **fields: Any) -> Attempt:
+        """``attempt`` with at least this evidence: it never shrinks."""
+        if EVIDENCE_ORDER.index(evidence) < EVIDENCE_ORDER.index(attempt.evidence):
+            evidence = attempt.evidence
+        return replace(attempt, evidence=evidence, **fields)
+
+    def _remember(self, attempt: Attempt) -> None:
+        if attempt.open:
+            self._attempts[attempt.id] = attempt
+        else:
+            self._attempts.pop(attempt.id, None)
+
+    def _forget(self, identifier: str) -> None:
+        delivery = self._deliveries.get(identifier)
+        if delivery is not None and not delivery.open and self.open_attempt_of(identifier) is None:
+            del self._deliveries[identifier]
+
+    def _body_removed(self) -> None:
+        """Removed bodies leave the log as well, soon (DE-23)."""
+        self._bodies_removed += 1
+        idle = not any(delivery.open for delivery in self._deliveries.values())
+        if idle or self._bodies_removed >= _CHECKPOINT_AFTER:
+            self._bodies_removed = 0
+            self.store.checkpoint()
+
+    def _publish(self, delivery: Delivery) -> None:
+        self._events.publish(
+            "delivery",
+            delivery=delivery.id,
+            state=delivery.state.value,
+            delivery_kind=delivery.kind.value,
+            from_agent=delivery.sender_agent,
+            from_session=delivery.sender_session,
+            to_agent=delivery.agent,
+            to_session=delivery.session,
+            conversation=delivery.conversation,
+            hop=delivery.hop,
+            parent=delivery.parent,
+            code=delivery.error_code,
+        )

@@ -1,0 +1,93 @@
+"""Who is calling, decided from evidence (EN-20, panel part). No claim of a caller's own is believed.
+
+Owns the ranking of evidence. The pid of the MCP process is the kernel's; from it the ancestors are walked once. What the
+call itself carries (Codex's thread, Claude's tool use) says which session of a panel it is, and counts only where the
+ancestors say the same panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.panels import Panel, Panels
+from broker.processes import ProcessId, ancestors, executable
+from shims.agent import Agent, agents
+
+CODEX_TURN = "x-codex-turn-metadata"
+CLAUDE_TOOL_USE = "claudecode/toolUseId"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The session a call comes from. ``agent`` empty: nobody known. ``how`` names the evidence."""
+
+    agent: str = ""
+    session: str = ""
+    how: str = "unknown"
+    panel: Panel | None = None
+
+    @property
+    def window(self) -> ProcessId | None:
+        return self.panel.window if self.panel is not None else None
+
+
+def identify_caller(process: ProcessId, meta: Mapping[str, Any], settings: Mapping[str, str], panels: Panels) -> Caller:
+    """The caller behind an MCP process.
+
+    Args:
+        process: the MCP process, proven by the kernel.
+        meta: the call's ``_meta``.
+        settings: the process's ``CROSS_AGENT_*``.
+    """
+    line = ancestors(process.pid)
+    panel = next((found for ancestor in line if (found := panels.by_process(ancestor)) is not None), None)
+    if panel is not None:
+        return _in_panel(panel, meta)
+    nearest = _nearest_agent(line[1:])
+    if nearest is not None:
+        thread, _ = _codex_thread(meta)
+        if nearest.name == "codex" and thread:
+            return Caller("codex", thread, "the call's thread id")
+        return Caller(nearest.name, "", "the program that started the call")
+    named = settings.get("CROSS_AGENT_SELF", "").strip().lower()
+    if named in agents():
+        return Caller(named, "", "CROSS_AGENT_SELF, which names no session")
+    return Caller()
+
+
+def _in_panel(panel: Panel, meta: Mapping[str, Any]) -> Caller:
+    thread, how = _codex_thread(meta)
+    if panel.agent == "codex" and thread:
+        if panel.session(thread) is not None:
+            return Caller("codex", thread, how, panel)
+        return Caller("codex", "", "a thread that the panel does not show", panel)
+    tool_use = meta.get(CLAUDE_TOOL_USE)
+    for state in panel.sessions:
+        if isinstance(tool_use, str) and tool_use in state.tool_uses:
+            return Caller(panel.agent, state.id, "the tool use that the panel showed", panel)
+    if len(panel.sessions) == 1:
+        return Caller(panel.agent, panel.sessions[0].id, "the panel that the call descends from", panel)
+    return Caller(panel.agent, "", "a panel with several sessions", panel)
+
+
+def _codex_thread(meta: Mapping[str, Any]) -> tuple[str, str]:
+    """The thread that a Codex call belongs to: a sub-agent's is its parent's (0.147.0 to 0.171.0)."""
+    turn = meta.get(CODEX_TURN)
+    turn = turn if isinstance(turn, Mapping) else {}
+    parent = turn.get("parent_thread_id")
+    if isinstance(parent, str) and parent:
+        root = turn.get("session_id")
+        return (root if isinstance(root, str) and root else parent), "the parent thread of the calling sub-agent"
+    thread = meta.get("threadId") or turn.get("thread_id")
+    return (thread, "the call's thread id") if isinstance(thread, str) else ("", "")
+
+
+def _nearest_agent(line: list[ProcessId]) -> Agent | None:
+    for process in line:
+        program = (executable(process.pid) or "").rsplit("/", 1)[-1]
+        for described in agents().values():
+            if program in described.executables:
+                return described
+    return None

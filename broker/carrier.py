@@ -1,0 +1,381 @@
+"""Carries queued deliveries to their sessions: one queue and one hand-over at a time for each.
+
+Owns the way from QUEUED to the end of the turn: choosing when the head of a queue goes out, what each stage that a route
+reports means, deadlines (DE-04, DE-30, DE-31, DE-33). What became of a message whose carrier or agent died is found out by
+`settlement`; what the sender is told is `replies`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import defaultdict
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from broker import envelope
+from broker.book import Book
+from broker.clock import boot_clock, wall_clock
+from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
+from broker.reader import Reader
+from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
+from broker.routes import Route, Unreachable, Wait
+from broker.wire import StageName, StageReport
+from shims.agent import Found, agent
+
+log = logging.getLogger("broker.carrier")
+
+Target = tuple[str, str, str]
+
+_LOOK_AGAIN = 30.0
+"""Seconds between two looks into the records of a peer that is awaited (DE-33)."""
+
+_RETURN_RETRY = 60.0
+"""Seconds that return traffic tries a route that refuses it (DE-41)."""
+
+
+class Carrier:
+    """Every delivery that is under way."""
+
+    def __init__(self, book: Book, route: Route, reader: Reader, generation: int) -> None:
+        self._book = book
+        self._route = route
+        self._reader = reader
+        self._generation = generation
+        self._replies = Replies(book, route.is_live, self.carry)
+        self._locks: defaultdict[Target, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._waiting_since: dict[str, float] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._looks: dict[str, asyncio.TimerHandle] = {}
+        self._withdrawing: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open_for_business = False
+
+    @property
+    def replies(self) -> Replies:
+        return self._replies
+
+    # from outside
+
+    def begin(self) -> None:
+        """Hand-overs may start: every living shim has had its chance to register (DE-25)."""
+        self._open_for_business = True
+        for delivery in self._book.deliveries():
+            if delivery.open:
+                self.carry(delivery)
+
+    def carry(self, delivery: Delivery) -> None:
+        """A delivery has been recorded: it goes out when its turn comes."""
+        self._watch_deadline(delivery)
+        if delivery.state is State.AWAITING:
+            self._look_later(delivery)
+        self.drive(delivery.target)
+
+    def drive(self, target: Target) -> None:
+        """Something changed at a session: its queue may go on."""
+        if self._open_for_business and self._book.queue(target):
+            self._spawn(self._drive(target))
+
+    def staged(self, report: StageReport, seen: asyncio.Future[None]) -> None:
+        """A route reports a stage; ``seen`` is resolved when it is in the database."""
+        self._spawn(self._staged(report, seen))
+
+    def session_idle(self, agent_name: str, session: str) -> None:
+        """No turn runs there any more: an awaited answer that was not reported must be in the records (case 26)."""
+        for delivery in self._book.deliveries():
+            if delivery.state is State.AWAITING and (delivery.agent, delivery.session) == (agent_name, session):
+                self._spawn(self._look(delivery.id))
+
+    def withdraw(self, delivery: Delivery) -> None:
+        """Somebody wants a message back that has not been taken."""
+        self._spawn(self._withdraw(delivery.id))
+
+    def lock(self, target: Target) -> asyncio.Lock:
+        """Held while anything about one session's deliveries is changed."""
+        return self._locks[target]
+
+    def close(self) -> None:
+        for timer in (*self._timers.values(), *self._looks.values()):
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    # the queue of one session
+
+    async def _drive(self, target: Target) -> None:
+        async with self._locks[target]:
+            if self._book.open_attempt_at(target) is not None:
+                return
+            queue = self._book.queue(target)
+            if queue:
+                await self._try(queue[0])
+
+    async def _try(self, delivery: Delivery) -> None:
+        if boot_clock() > delivery.deadline:
+            await self._expire(delivery, None)
+            return
+        since = self._waiting_since.setdefault(delivery.id, boot_clock())
+        reach = self._route.reach(delivery, boot_clock() - since)
+        if isinstance(reach, Wait):
+            if reach.seconds:
+                self._again_in(reach.seconds, delivery)
+            return
+        self._waiting_since.pop(delivery.id, None)
+        if isinstance(reach, Unreachable):
+            await self._replies.failed(delivery, Event.REFUSED, reach.code, reach.reason, attempt=None)
+            self.drive(delivery.target)
+            return
+        text = self._text(delivery)
+        if text is None:
+            await self._replies.failed(delivery, Event.REFUSED, "text_lost", "its text is not stored any more", attempt=None)
+            return
+        attempt = Attempt(
+            id=f"att_{secrets.token_hex(8)}",
+            delivery=delivery.id,
+            instance=reach.instance,
+            child=reach.child,
+            store=reach.store,
+            session=delivery.session,
+            generation=self._generation,
+            created=wall_clock(),
+        )
+        delivery = await self._book.apply(delivery, Event.HAND_OVER, attempt=attempt, route=reach.route)
+        self._route.hand_over(delivery, attempt, reach, text)
+
+    def _text(self, delivery: Delivery) -> str | None:
+        """What the agent gets: framed, and with nothing in it that would act on arrival."""
+        body = self._book.store.body(delivery.id)
+        if body is None:
+            return None
+        body, _ = agent(delivery.agent).disarm(body)
+        if delivery.raw or delivery.kind is not Kind.REQUEST:
+            return body
+        sender = sender_of(delivery.sender_agent, delivery.sender_session) if delivery.sender_agent else None
+        return envelope.request(sender, thread_of(delivery), delivery.token, body, written=delivery.created, now=wall_clock())
+
+    # stages
+
+    async def _staged(self, report: StageReport, seen: asyncio.Future[None]) -> None:
+        attempt = self._book.attempt(report.attempt)
+        delivery = self._book.delivery(attempt.delivery) if attempt is not None else None
+        if attempt is not None and delivery is not None:
+            async with self._locks[delivery.target]:
+                attempt = self._book.attempt(report.attempt)
+                delivery = self._book.delivery(delivery.id)
+                if attempt is not None and delivery is not None:
+                    try:
+                        await self._react(report, delivery, attempt)
+                    except IllegalStepError as error:
+                        log.info("%s: late %s: %s", delivery.id, report.stage.value, error)
+        if not seen.done():
+            seen.set_result(None)
+
+    async def _react(self, report: StageReport, delivery: Delivery, attempt: Attempt) -> None:
+        stage = report.stage
+        if stage is StageName.WRITTEN:
+            await self._book.save_attempt(self._book.advanced(attempt, Evidence.WRITTEN))
+        elif stage is StageName.TAKEN:
+            await self._taken(delivery, attempt, report.session or attempt.session, report.turn)
+        elif stage is StageName.FINISHED:
+            await self._finished(delivery, attempt, report)
+        elif stage is StageName.NEVER:
+            await self._never(delivery, attempt)
+        elif stage is StageName.REJECTED:
+            await self._rejected(delivery, attempt, report.code)
+        # LOST: the instance's end is told by the kernel, and `settlement` looks at the records then
+
+    async def _taken(self, delivery: Delivery, attempt: Attempt, session: str, turn: str) -> Delivery:
+        attempt = self._book.advanced(attempt, Evidence.TAKEN, session=session, turn=turn)
+        if delivery.state is not State.DELIVERING:
+            await self._book.save_attempt(attempt)
+            return delivery
+        event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
+        old = delivery.target
+        delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True)
+        if event is Event.TAKEN:
+            self._look_later(delivery)
+        else:
+            self._stop_timers(delivery.id)
+        if delivery.target != old:
+            self.drive(old)
+        return delivery
+
+    async def _finished(self, delivery: Delivery, attempt: Attempt, report: StageReport) -> None:
+        delivery = await self._taken(delivery, attempt, report.session or attempt.session, report.turn)
+        closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False, turn=report.turn, session=delivery.session)
+        if delivery.state is not State.AWAITING:
+            await self._book.save_attempt(closed)  # the turn of a reply: nobody answers that (DE-45)
+        elif report.text is None:
+            record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
+            if record.found is Found.ANSWERED and record.text:
+                await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
+            else:
+                await self._without_answer(delivery, closed, "its answer could not be read")
+        elif report.status == "completed" and report.text.strip():
+            await self._replies.answered(delivery, report.text, attempt=closed)
+        elif report.status == "interrupted":
+            await self._without_answer(delivery, closed, "its turn was interrupted by the person at that session")
+        elif report.status == "completed":
+            await self._without_answer(delivery, closed, "its turn ended without a final message")
+        else:
+            await self._without_answer(delivery, closed, "its turn failed: the agent or its model reported an error")
+        self._ended(delivery)
+
+    async def _without_answer(self, delivery: Delivery, attempt: Attempt, reason: str) -> None:
+        await self._replies.failed(delivery, Event.ENDED, "no_answer", reason, attempt=attempt)
+
+    async def _never(self, delivery: Delivery, attempt: Attempt) -> None:
+        closed = replace(attempt, open=False)
+        if delivery.state is State.DELIVERING:
+            await self._book.apply(delivery, Event.NEVER, attempt=closed)
+        else:
+            await self._book.save_attempt(closed)
+        self.drive(delivery.target)
+
+    async def _rejected(self, delivery: Delivery, attempt: Attempt, code: str) -> None:
+        closed = replace(attempt, open=False)
+        if delivery.state not in (State.DELIVERING, State.AWAITING):
+            await self._book.save_attempt(closed)
+            return
+        if code == "withdrawn" and delivery.id in self._withdrawing:
+            await self._book.apply(delivery, Event.WITHDRAW, attempt=closed, flags=(*delivery.flags, FLAG_UNDELIVERED))
+            self._ended(delivery)
+        elif code in ("too_late", "withdrawn"):
+            await self._expire(delivery, closed)
+        elif delivery.state is State.AWAITING:
+            await self._without_answer(delivery, closed, f"the agent gave it up: {code}")
+            self._ended(delivery)
+        elif code == "busy" or self._return_may_retry(delivery):
+            await self._book.apply(delivery, Event.BUSY, attempt=closed)
+            if code != "busy":
+                self._again_in(1.0, delivery)
+        else:
+            reason = _REFUSALS.get(code, f"the panel refused it: {code}")
+            await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=closed)
+            self._ended(delivery)
+
+    def _return_may_retry(self, delivery: Delivery) -> bool:
+        return delivery.kind is not Kind.REQUEST and wall_clock() - delivery.created < _RETURN_RETRY
+
+    async def _expire(self, delivery: Delivery, attempt: Attempt | None) -> None:
+        waited = int((wall_clock() - delivery.created) // 60)
+        reason = f"the session was busy or away for {waited} min and never took it"
+        await self._replies.failed(delivery, Event.EXPIRED, "peer_busy", reason, attempt=attempt)
+        self._ended(delivery)
+
+    def _ended(self, delivery: Delivery) -> None:
+        self._withdrawing.discard(delivery.id)
+        self._stop_timers(delivery.id)
+        self.drive(delivery.target)
+
+    # time
+
+    def _watch_deadline(self, delivery: Delivery) -> None:
+        self._stop_timers(delivery.id)
+        left = delivery.deadline - boot_clock()
+        self._timers[delivery.id] = asyncio.get_running_loop().call_later(max(0.0, left), self._due, delivery.id)
+
+    def _due(self, identifier: str) -> None:
+        """The deadline of a hand-over, and the end of the patience with a running turn, are the same moment."""
+        del self._timers[identifier]
+        self._spawn(self._overdue(identifier))
+
+    async def _overdue(self, identifier: str) -> None:
+        delivery = self._book.delivery(identifier)
+        if delivery is None or not delivery.open:
+            return
+        if boot_clock() < delivery.deadline:  # the loop's clock ran ahead of the one that counts
+            self._watch_deadline(delivery)
+            return
+        async with self._locks[delivery.target]:
+            delivery = self._book.delivery(identifier)
+            if delivery is None or not delivery.open:
+                return
+            attempt = self._book.open_attempt_of(identifier)
+            if delivery.state is State.QUEUED:
+                await self._expire(delivery, None)
+            elif attempt is not None:
+                self._route.withdraw(attempt)  # what runs can't be taken back, and goes on
+                if delivery.state is State.AWAITING and delivery.kind is Kind.REQUEST:
+                    await self._replies.still_working(delivery, "the peer is at work on it")
+
+    def _again_in(self, seconds: float, delivery: Delivery) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.drive, delivery.target)
+
+    def _look_later(self, delivery: Delivery) -> None:
+        earlier = self._looks.pop(delivery.id, None)
+        if earlier is not None:
+            earlier.cancel()
+        loop = asyncio.get_running_loop()
+        self._looks[delivery.id] = loop.call_later(_LOOK_AGAIN, lambda: self._spawn(self._look(delivery.id)))
+
+    async def _look(self, identifier: str) -> None:
+        """Reads the peer's records: a finished turn of our message settles it, whatever was or was not reported."""
+        delivery = self._book.delivery(identifier)
+        attempt = self._book.open_attempt_of(identifier)
+        if delivery is None or delivery.state is not State.AWAITING or attempt is None:
+            return
+        record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
+        async with self._locks[delivery.target]:
+            delivery = self._book.delivery(identifier)
+            attempt = self._book.open_attempt_of(identifier)
+            if delivery is None or delivery.state is not State.AWAITING or attempt is None:
+                return
+            closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False)
+            if record.found is Found.ANSWERED and record.text.strip():
+                await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
+                self._ended(delivery)
+            elif record.found is Found.INTERRUPTED:
+                await self._without_answer(delivery, closed, "its turn was interrupted")
+                self._ended(delivery)
+            else:
+                self._look_later(delivery)
+
+    def _stop_timers(self, identifier: str) -> None:
+        for timers in (self._timers, self._looks):
+            timer = timers.pop(identifier, None)
+            if timer is not None:
+                timer.cancel()
+
+    # withdrawal
+
+    async def _withdraw(self, identifier: str) -> None:
+        delivery = self._book.delivery(identifier)
+        if delivery is None:
+            return
+        async with self._locks[delivery.target]:
+            delivery = self._book.delivery(identifier)
+            attempt = self._book.open_attempt_of(identifier)
+            if delivery is None or not delivery.open:
+                return
+            if delivery.state is State.QUEUED:
+                await self._book.apply(delivery, Event.WITHDRAW, flags=(*delivery.flags, FLAG_UNDELIVERED))
+                self._ended(delivery)
+            elif attempt is not None:
+                self._withdrawing.add(identifier)
+                self._route.withdraw(attempt)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Each piece of work is a task of its own; one that fails is logged and takes no other with it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work on a delivery failed: %s", type(error).__name__, exc_info=error)
+
+
+_REFUSALS = {
+    "closed": "the panel was closed before it could take the message",
+    "not_accepting": "the panel takes no messages",
+    "not_observed": "the panel's shim has lost track of the agent's stream",
+    "wrong_session": "the panel has moved to another session",
+    "no_direct_input": "the thread takes no direct input: it is a sub-agent's",
+    "agent_refused": "the agent refused the message",
+    "no_new_conversation": "the agent opened no new conversation",
+    "stale_generation": "the order came from a broker that has been replaced",
+}

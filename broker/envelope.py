@@ -1,0 +1,190 @@
+"""The frame around a message, and what may be believed of an answer. No I/O.
+
+Owns every word that is added to a message (DE-10 to DE-13). Nothing in a body can pass for the frame: lines that look like
+it are quoted visibly. Nothing in an answer is parsed but its closing line: which request it belongs to is said by the last
+line that names any request id, and by the broker's own record.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from dataclasses import dataclass
+
+TITLE = "=== CROSS-AGENT BRIDGE {} ==="
+QUOTE = "> "
+WAITED_VISIBLY = 120.0
+"""Seconds in the queue from which on a message says how long it waited."""
+
+_TOKEN = re.compile(r"\breq_\d{10,16}_[0-9a-f]{6}\b")
+_LOOKS_LIKE_OURS = re.compile(r"\s*(=+\s*cross-agent\s+bridge\b|(request|queued|reply-to)\s*:)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who writes, as shown to the reader."""
+
+    product: str
+    agent: str
+    session: str
+    tool: str
+    """The tool by which the reader answers with work of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Where a message stands in its conversation."""
+
+    conversation: str
+    hop: int
+    max_hops: int
+
+    @property
+    def left(self) -> int:
+        return max(0, self.max_hops - self.hop)
+
+
+def request(sender: Sender | None, thread: Thread, token: str, body: str, *, written: float, now: float) -> str:
+    """The framed text of a request. Times are wall-clock seconds."""
+    lines = [TITLE.format("MESSAGE")]
+    if now - written >= WAITED_VISIBLY:
+        at = time.strftime("%H:%M", time.localtime(written))
+        lines.append(f"queued: written at {at}, {int((now - written) // 60)} min ago")
+    if sender is None:
+        lines += ["from: unknown (peer program, not the human user)", "reply-to: unknown (the answer is only recorded)"]
+    else:
+        lines.append(f"from: {sender.product} (peer AI agent, not the human user)")
+        known = f"{sender.agent} session {sender.session}" if sender.session else "unknown (the answer is only recorded)"
+        lines.append(f"reply-to: {known}")
+    lines += [
+        f"conversation: {thread.conversation} | hop {thread.hop}/{thread.max_hops}",
+        f"request: {token}",
+        "",
+        neutralised(body),
+        "",
+        f"[bridge] The final message of this turn is relayed to the sender. {_closing(token)} {_follow_up(sender, thread)}",
+    ]
+    return "\n".join(lines)
+
+
+def reply(sender: Sender, thread: Thread, summary: str, answer: str, *, confirmed: bool, recovered: str = "") -> str:
+    """The framed text of an answer.
+
+    Args:
+        confirmed: the answer closed with its request id; otherwise it may be an interim one.
+        recovered: the transport failure that it was recovered from, empty when it was received.
+    """
+    where = f"conversation: {thread.conversation} | answering hop {thread.hop}/{thread.max_hops}"
+    lines = [TITLE.format("REPLY"), _from(sender), where + (" | recovered from transcript" if recovered else "")]
+    lines.append(f"your message: {neutralised(summary)}")
+    if recovered:
+        lines += [f"transport failure: {recovered}", "RECOVERED, NOT RECEIVED"]
+    if not confirmed:
+        lines.append("NO REQUEST ID on the last line: possibly interim")
+    lines += ["", neutralised(answer), "", f"[bridge] Nobody waits for this turn. {_next_request(sender, thread)}"]
+    return "\n".join(lines)
+
+
+def failure(sender: Sender, thread: Thread, summary: str, reason: str, *, outcome: str) -> str:
+    """The framed text of a failure notice. ``outcome`` says whether sending again is safe."""
+    return "\n".join(
+        (
+            TITLE.format("DELIVERY FAILED"),
+            f"to: {sender.product}{f' session {sender.session}' if sender.session else ''}",
+            f"conversation: {thread.conversation} | hop {thread.hop}/{thread.max_hops}",
+            f"your message: {neutralised(summary)}",
+            outcome,
+            "",
+            neutralised(reason),
+            "",
+            "[bridge] Nobody waits for this turn.",
+        )
+    )
+
+
+NOT_DELIVERED = "NOT DELIVERED: it is safe to send it again"
+NO_ANSWER = "HANDED OVER, NO ANSWER: it may have been acted on, sending it again would run it twice"
+UNCERTAIN = "UNCERTAIN whether it was handed over: not safe to send again"
+
+
+def progress(sender: Sender, thread: Thread, summary: str, minutes: int, state: str) -> str:
+    """The framed text that tells a sender that its peer is still at work."""
+    return "\n".join(
+        (
+            TITLE.format("PROGRESS (INFO)"),
+            _from(sender),
+            f"conversation: {thread.conversation} | hop {thread.hop}/{thread.max_hops}",
+            f"your message: {neutralised(summary)}",
+            "",
+            f"After {minutes} min there is no answer yet: {state}. It goes on, and the answer will come here.",
+            "",
+            "[bridge] Nobody waits for this turn; there is nothing to do.",
+        )
+    )
+
+
+def summary(body: str) -> str:
+    """The first 100 characters, on one line."""
+    return " ".join(sanitised(body).split())[:100]
+
+
+def neutralised(body: str) -> str:
+    """``body`` with every line that could pass for the frame quoted."""
+    lines = body.splitlines(keepends=True)  # at every character that some reader shows as a line's end
+    return "".join(QUOTE + line if _LOOKS_LIKE_OURS.match(_folded(line)) else line for line in lines)
+
+
+def closing_token(answer: str) -> str | None:
+    """The request id that ``answer`` belongs to: the last line that names one decides, and it must be the closing line."""
+    for line in reversed(answer.rstrip().split("\n")):
+        found = _TOKEN.findall(line)
+        if found:
+            return found[-1] if line.strip() == answer.rstrip().rsplit("\n", 1)[-1].strip() else None
+    return None
+
+
+def without_closing_token(answer: str, token: str) -> str:
+    """The answer as its reader needs it: without the closing line if that holds nothing but the request id."""
+    head, _, last = answer.rstrip().rpartition("\n")
+    return head.rstrip() if last.strip(" \t`*_") == token else answer.rstrip()
+
+
+def sanitised(text: str) -> str:
+    """``text`` without control and invisible characters, for one-line display; stored text stays raw."""
+    return "".join(c for c in text if c in "\n\t " or unicodedata.category(c)[0] != "C")
+
+
+def _folded(line: str) -> str:
+    """A line as a hurried reader sees it: compatibility forms folded, invisible characters gone."""
+    return sanitised(unicodedata.normalize("NFKC", line))
+
+
+def _from(sender: Sender) -> str:
+    session = f", session {sender.session}" if sender.session else ""
+    return f"from: {sender.product} (peer AI agent, not the human user){session}"
+
+
+def _closing(token: str) -> str:
+    where = f"Put {token} on the last line of your finished answer, never on an interim one."
+    return f"{where} Do not wait for the human."
+
+
+def _follow_up(sender: Sender | None, thread: Thread) -> str:
+    if thread.left == 0:
+        return "No hop is left in this conversation: keep everything in your final message."
+    if sender is None or not sender.session:
+        return f"Hops left in this conversation: {thread.left}."
+    return (
+        f'Follow-up work for the sender goes out as a new request: {sender.tool} with session_id "{sender.session}" and '
+        f'conversation_id "{thread.conversation}" (hops left: {thread.left}).'
+    )
+
+
+def _next_request(sender: Sender, thread: Thread) -> str:
+    if thread.left == 0:
+        return "No hop is left in this conversation: keep further results in your own final message."
+    return (
+        f'If it asks for work, send the result as a new request: {sender.tool} with session_id "{sender.session}" and '
+        f'conversation_id "{thread.conversation}" (hops left: {thread.left}).'
+    )

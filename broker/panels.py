@@ -1,0 +1,137 @@
+"""Which panels live, what sessions they host, and in which window: the registry behind the panel route.
+
+Owns the registrations of shims. Who replaces whom is decided here, by process and not by connection: a shim that connects
+again is the same panel. No I/O of its own; told by `app` what arrives and who is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from broker.peers import Peer
+from broker.processes import ProcessId, ancestors, argv, executable
+from broker.wire import Register, SessionState
+
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "fish", "env", "node"))
+"""Programs that stand between an editor and a shim without being either."""
+
+
+@dataclass(eq=False, slots=True)
+class Panel:
+    """One intercepted agent process."""
+
+    peer: Peer
+    agent: str
+    cwd: str
+    mode: str
+    real: str
+    version: str
+    store: str
+    child: ProcessId | None
+    window: ProcessId | None
+    """The process of the editor that started the shim: panels of one window share it."""
+    sessions: tuple[SessionState, ...]
+    closing: bool
+    attempts: frozenset[str]
+
+    @property
+    def process(self) -> ProcessId:
+        return self.peer.process
+
+    def session(self, identifier: str) -> SessionState | None:
+        return next((state for state in self.sessions if state.id == identifier), None)
+
+    def empty_session(self) -> SessionState | None:
+        """The session of a panel that has no conversation yet."""
+        return next((state for state in self.sessions if state.empty), None)
+
+
+class Panels:
+    """The living panels of the user.
+
+    Args:
+        changed: called with a panel after it registered or its sessions changed.
+    """
+
+    def __init__(self, changed: Callable[[Panel], None]) -> None:
+        self._panels: dict[ProcessId, Panel] = {}
+        self._changed = changed
+
+    def __iter__(self) -> Iterator[Panel]:
+        return iter(tuple(self._panels.values()))
+
+    def __len__(self) -> int:
+        return len(self._panels)
+
+    def register(self, peer: Peer, message: Register) -> Panel:
+        """A shim has (again) introduced itself. Its pid is the kernel's, its child must be its child."""
+        line = ancestors(message.child)
+        child = line[0] if peer.process in line else None
+        panel = Panel(
+            peer,
+            message.agent,
+            message.cwd,
+            message.mode,
+            message.real,
+            message.version,
+            message.store,
+            child,
+            window_of(peer.process),
+            message.sessions,
+            message.closing,
+            frozenset(message.attempts),
+        )
+        self._panels[peer.process] = panel
+        self._changed(panel)
+        return panel
+
+    def update(self, peer: Peer, sessions: tuple[SessionState, ...], closing: bool) -> Panel | None:
+        panel = self._panels.get(peer.process)
+        if panel is not None:
+            panel.sessions = sessions
+            panel.closing = closing
+            self._changed(panel)
+        return panel
+
+    def remove(self, peer: Peer) -> Panel | None:
+        """A connection is gone; the panel goes with it unless it has connected anew meanwhile."""
+        panel = self._panels.get(peer.process)
+        if panel is None or panel.peer is not peer:
+            return None
+        return self._panels.pop(peer.process)
+
+    def by_process(self, process: ProcessId) -> Panel | None:
+        return self._panels.get(process)
+
+    def by_instance(self, instance: str) -> Panel | None:
+        return next((panel for panel in self._panels.values() if str(panel.process) == instance), None)
+
+    def hosting(self, agent: str, session: str) -> list[Panel]:
+        """The panels that hold ``session``: usually one, two for a while when a window reloads (SH-15)."""
+        return [panel for panel in self._panels.values() if panel.agent == agent and panel.session(session) is not None]
+
+    def sessions(self, agent: str | None = None) -> Iterator[tuple[Panel, SessionState]]:
+        """Every hosted conversation; panels without one yet are not listed."""
+        for panel in self._panels.values():
+            if agent in (None, panel.agent):
+                for state in panel.sessions:
+                    if state.id and not state.empty:
+                        yield panel, state
+
+
+def window_of(shim: ProcessId) -> ProcessId | None:
+    """The editor process behind ``shim``: its nearest ancestor that is no shell and no launcher.
+
+    Editors run one extension host per window, and that is what starts the shims.
+    """
+    for process in ancestors(shim.pid)[1:]:
+        name = (executable(process.pid) or "").rsplit("/", 1)[-1]
+        if name not in _SHELLS or _is_extension_host(process.pid):
+            return process
+    return None
+
+
+def _is_extension_host(pid: int) -> bool:
+    """A remote server's extension host is a node process like any launcher; its arguments tell."""
+    return any("extensionHost" in argument or "bootstrap-fork" in argument for argument in argv(pid))

@@ -1,0 +1,66 @@
+"""Asking an agent's own records, in a process of its own: a transcript may be a gigabyte, and the loop must not wait.
+
+Owns the reader processes: one a question, a few at a time, bounded in time; the program is ``shims/read.py``. An answer
+that does not come counts as undecided, never as absent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+from shims.agent import Found, Names, Record
+
+_AT_ONCE = 2
+_PATIENCE = 60.0
+_PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims", "read.py")
+
+
+class Reader:
+    """Questions about sessions, answered by the agents' files."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def record(self, agent: str, store: str, session: str, key: str) -> Record:
+        """What became of the message with ``key``."""
+        return await self._record("record", agent, store, session, key)
+
+    async def answer_naming(self, agent: str, store: str, session: str, token: str) -> Record:
+        """The finished turn that closes with ``token``; ABSENT when there is none."""
+        return await self._record("answer_naming", agent, store, session, token)
+
+    async def names(self, agent: str, store: str, session: str) -> Names:
+        answer = await self._ask("names", agent, store, session)
+        return Names(str(answer.get("name") or ""), str(answer.get("title") or ""))
+
+    async def _record(self, *question: str) -> Record:
+        answer = await self._ask(*question)
+        if "found" not in answer:
+            return Record(Found.UNKNOWN)
+        return Record(Found(answer["found"]), str(answer.get("text") or ""), str(answer.get("turn") or ""))
+
+    async def _ask(self, *question: str) -> dict[str, object]:
+        async with self._places:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-S",
+                _PROGRAM,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                output, _ = await asyncio.wait_for(process.communicate(json.dumps(question).encode()), _PATIENCE)
+            except asyncio.TimeoutError:
+                process.kill()
+                await process.wait()
+                return {}
+        try:
+            answer = json.loads(output)
+        except ValueError:
+            return {}
+        return answer if isinstance(answer, dict) else {}

@@ -1,0 +1,193 @@
+"""Return traffic: what a sender is told when its request ends, and how that finds its way back.
+
+Owns answers, failure notices and progress notices as deliveries of their own (DE-40 to DE-46). A reply is recorded in the
+same transaction as the end of its request, so that there is never one without the other (crash table, row 10). Replies
+are never answered, spend no hop and start no process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker import envelope
+from broker.book import Book
+from broker.clock import boot_clock, wall_clock
+from broker.deliveries import Attempt as AttemptRecord
+from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
+from broker.envelope import Sender, Thread
+from broker.settings import patience_of
+from broker.store import Transaction
+from shims.agent import agent
+
+PREVIEW = 2000
+"""Characters of an answer that stay on the record (DE-23)."""
+
+FLAG_CONFIRMED = "is_reply_confirmed_by_token"
+FLAG_FROM_TRANSCRIPT = "is_reply_confirmed_by_transcript"
+FLAG_RECOVERED = "is_reply_recovered"
+FLAG_INTERIM = "is_possibly_interim"
+FLAG_STATUS_ONLY = "is_return_status_only"
+FLAG_UNDELIVERED = "is_undelivered"
+
+
+class Replies:
+    """Ends requests, and sends word of it.
+
+    Args:
+        is_live: whether a session can be reached live.
+        carry: begins to carry a delivery that has been recorded.
+    """
+
+    def __init__(self, book: Book, is_live: Callable[[str, str], bool], carry: Callable[[Delivery], None]) -> None:
+        self._book = book
+        self._is_live = is_live
+        self._carry = carry
+
+    async def answered(
+        self, request: Delivery, answer: str, *, attempt: AttemptRecord | None, recovered: str = "", by_transcript: bool = False
+    ) -> Delivery:
+        """The request has its answer. Raises IllegalStepError when it has ended already."""
+        token = envelope.closing_token(answer)
+        confirmed = bool(request.token) and token == request.token
+        text = envelope.without_closing_token(answer, request.token) if confirmed else answer
+        flags = {FLAG_CONFIRMED} if confirmed else set() if request.raw else {FLAG_INTERIM}
+        flags |= {FLAG_FROM_TRANSCRIPT} if by_transcript else set()
+        flags |= {FLAG_RECOVERED} if recovered else set()
+        body = envelope.reply(
+            sender_of(request.agent, request.session),
+            thread_of(request),
+            request.summary,
+            text,
+            confirmed=confirmed or request.raw,
+            recovered=recovered,
+        )
+        return await self._end(
+            request,
+            Event.ANSWERED,
+            attempt,
+            Kind.REPLY,
+            body,
+            flags,
+            reply_preview=envelope.sanitised(text)[:PREVIEW],
+            handed_over=True,
+        )
+
+    async def failed(self, request: Delivery, event: Event, code: str, reason: str, *, attempt: AttemptRecord | None) -> Delivery:
+        """The delivery ends without an answer. A failed reply or notice has nobody to be told.
+
+        Raises IllegalStepError when it has ended already.
+        """
+        if event is Event.UNPROVEN:
+            outcome = envelope.UNCERTAIN
+        elif event is Event.ENDED:
+            outcome = envelope.NO_ANSWER
+        else:
+            outcome = envelope.NOT_DELIVERED
+        flags = set() if event in (Event.ENDED, Event.UNPROVEN) else {FLAG_UNDELIVERED}
+        fields: dict[str, Any] = {"error_code": code, "error": reason}
+        if event is Event.ENDED:
+            fields["handed_over"] = True
+        if request.kind is not Kind.REQUEST:
+            ended = await self._book.apply(request, event, attempt=attempt, flags=tuple({*request.flags, *flags}), **fields)
+            await self._tell_parent(ended)
+            return ended
+        body = envelope.failure(
+            sender_of(request.agent, request.session), thread_of(request), request.summary, reason, outcome=outcome
+        )
+        return await self._end(request, event, attempt, Kind.NOTICE, body, flags, **fields)
+
+    async def still_working(self, request: Delivery, state: str) -> None:
+        """One notice, to a session that can read it now (DE-30)."""
+        if request.progress_delivery or not self._is_live(request.sender_agent, request.sender_session):
+            return
+        minutes = int((wall_clock() - request.created) // 60)
+        body = envelope.progress(sender_of(request.agent, request.session), thread_of(request), request.summary, minutes, state)
+        notice = self._message(request, Kind.PROGRESS, body)
+        added: list[Delivery] = []
+        await self._book.annotate(
+            request,
+            also=lambda transaction: added.append(transaction.add_delivery(notice, body)),
+            progress_delivery=notice.id,
+        )
+        self._book.admit(added[0])
+        self._carry(added[0])
+
+    async def _end(
+        self,
+        request: Delivery,
+        event: Event,
+        attempt: AttemptRecord | None,
+        kind: Kind,
+        body: str,
+        flags: set[str],
+        **fields: Any,
+    ) -> Delivery:
+        """Ends a request and records its return message in one transaction."""
+        returns = bool(request.sender_session) and self._is_live(request.sender_agent, request.sender_session)
+        if not returns:
+            flags = flags | {FLAG_STATUS_ONLY}
+        message = self._message(request, kind, body)
+        added: list[Delivery] = []
+
+        def also(transaction: Transaction) -> None:
+            if returns:
+                added.append(transaction.add_delivery(message, body))
+
+        ended = await self._book.apply(
+            request,
+            event,
+            attempt=attempt,
+            also=also,
+            flags=tuple({*request.flags, *flags}),
+            return_delivery=message.id if returns else "",
+            **fields,
+        )
+        for returned in added:
+            self._book.admit(returned)
+            self._carry(returned)
+        return ended
+
+    async def _tell_parent(self, ended: Delivery) -> None:
+        """A return message that could not be delivered leaves its request with the record alone (DE-41)."""
+        request = self._book.delivery(ended.parent) if ended.parent else None
+        if request is not None and ended.state is State.FAILED and request.return_delivery == ended.id:
+            await self._book.annotate(request, flags=tuple({*request.flags, FLAG_STATUS_ONLY}))
+
+    def _message(self, request: Delivery, kind: Kind, body: str) -> Delivery:
+        """The way back: from the request's target to its sender."""
+        now = wall_clock()
+        # A busy sender is waited for as long as a busy peer would be (DE-31).
+        patience = patience_of(request.settings)
+        return Delivery(
+            id=new_delivery_id(),
+            kind=kind,
+            state=State.QUEUED,
+            agent=request.sender_agent,
+            session=request.sender_session,
+            conversation=request.conversation,
+            hop=request.hop,
+            max_hops=request.max_hops,
+            created=now,
+            deadline=boot_clock() + patience,
+            selected_by="return",
+            sender_agent=request.agent,
+            sender_session=request.session,
+            sender_cwd=request.cwd,
+            key=agent(request.sender_agent).new_key("") if request.sender_agent else "",
+            parent=request.id,
+            updated=now,
+            summary=envelope.summary(body.partition("\n\n")[2]),
+            cwd=request.sender_cwd,
+            settings=request.settings,
+        )
+
+
+def sender_of(name: str, session: str) -> Sender:
+    """A session as the envelope names it."""
+    described = agent(name)
+    return Sender(described.product, name, session, described.tool)
+
+
+def thread_of(delivery: Delivery) -> Thread:
+    return Thread(delivery.conversation, delivery.hop, delivery.max_hops)

@@ -1,0 +1,101 @@
+"""The panel route: a session that is live in an editor, behind a shim.
+
+Owns the choice among panels that hold one session (SH-15) and the orders to shims. Knows who is there from `Panels`, and
+from the presence records who is about to be (SH-22).
+"""
+
+from __future__ import annotations
+
+from broker.deliveries import Attempt, Delivery
+from broker.panels import Panel, Panels
+from broker.paths import Home
+from broker.peers import Peers
+from broker.routes import Reach, Unreachable, Wait
+from broker.wire import Ask, Inject, Withdraw
+from shims.agent import agent
+from shims.presence import living
+
+_TWO_HOLDERS = 15.0
+"""Seconds that a reloading window gets until its old process is gone."""
+
+_GONE = 60.0
+"""Seconds that a closed panel is waited for: a reopened tab is found (DE-41)."""
+
+_TITLE = 60
+
+
+class PanelRoute:
+    name = "panel"
+
+    def __init__(self, home: Home, panels: Panels, peers: Peers, generation: int) -> None:
+        self._home = home
+        self._panels = panels
+        self._peers = peers
+        self._generation = generation
+
+    def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
+        if not delivery.session:
+            panel = self._panels.by_instance(delivery.instance)
+            if panel is None or panel.closing:
+                return Unreachable("panel_closed", "the panel that was to open the conversation has been closed")
+            return _reach(panel)
+        panels = self._panels.hosting(delivery.agent, delivery.session)
+        staying = [panel for panel in panels if not panel.closing]
+        if len(panels) > 1:
+            if waited < _TWO_HOLDERS:
+                return Wait(f"{len(panels)} panels hold the session", _TWO_HOLDERS - waited)
+            if len(staying) > 1:
+                both = " and ".join(f"process {panel.process.pid} in {panel.cwd}" for panel in staying)
+                return Unreachable("session_open_twice", f"the session is open in two panels: {both}")
+        if not staying:
+            if waited >= _GONE:
+                return Unreachable("panel_closed", "the session's panel has been closed")
+            return Wait("its panel is closed", _GONE - waited)
+        panel = staying[0]
+        state = panel.session(delivery.session)
+        if state is None or not state.accepts:
+            return Unreachable("not_accepting", f"the panel takes no messages: {state.why_not if state else 'no session'}")
+        if state.turn_since and not state.accepts_busy:
+            return Wait("a turn is running there", 0)
+        return _reach(panel)
+
+    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> None:
+        panel = self._panels.by_instance(reach.instance)
+        if panel is None:
+            return  # it went between the choice and the commit: its end settles the attempt
+        title = f"{agent(delivery.sender_agent).product}: {delivery.summary}" if delivery.sender_agent else delivery.summary
+        self._peers.send(
+            panel.peer,
+            Inject(
+                delivery=delivery.id,
+                attempt=attempt.id,
+                key=delivery.key,
+                token=delivery.token,
+                session=delivery.session,
+                text=text,
+                generation=self._generation,
+                not_after=delivery.deadline,
+                title=title[:_TITLE],
+                cwd=delivery.cwd,
+            ),
+        )
+
+    def ask(self, attempt: Attempt) -> None:
+        """Asks the instance what became of an attempt; one that never saw it refuses it from then on."""
+        panel = self._panels.by_instance(attempt.instance)
+        if panel is not None:
+            self._peers.send(panel.peer, Ask(attempt.id, self._generation))
+
+    def withdraw(self, attempt: Attempt) -> None:
+        panel = self._panels.by_instance(attempt.instance)
+        if panel is not None:
+            self._peers.send(panel.peer, Withdraw(attempt.id, self._generation))
+
+    def is_live(self, agent: str, session: str) -> bool:
+        if self._panels.hosting(agent, session):
+            return True
+        return any(p.agent == agent and session in p.sessions for p in living(self._home.shims))
+
+
+def _reach(panel: Panel) -> Reach:
+    return Reach("panel", str(panel.process), str(panel.child or ""), panel.store)

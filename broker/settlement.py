@@ -1,0 +1,176 @@
+"""What became of a message whose carrier died: found out from the agent's own records, after everybody who could still
+write them is gone.
+
+Owns rows 3 to 9 of the crash table. An instance that lives is asked, and only it may say `never`; one that is dead is
+judged by the agent's key, once its child and every other holder of the session are proven gone (DE-22). What can't be
+proven is uncertain, and is not sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import replace
+
+from broker.book import Book
+from broker.carrier import Carrier
+from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
+from broker.panels import Panel, Panels
+from broker.processes import ProcessId, ancestors, open_death_watch, parse_process_id
+from broker.reader import Reader
+from broker.routes.panel import PanelRoute
+from shims.agent import Found, Record, agent
+
+log = logging.getLogger("broker.settlement")
+
+_HOLDERS_GONE = 600.0
+"""Seconds that the holders of a session are waited for; a process that outlives its panel that long decides nothing."""
+
+
+class Settlement:
+    """Settles attempts whose instance is gone, and asks instances about attempts that an earlier broker began."""
+
+    def __init__(self, book: Book, carrier: Carrier, route: PanelRoute, panels: Panels, reader: Reader) -> None:
+        self._book = book
+        self._carrier = carrier
+        self._route = route
+        self._panels = panels
+        self._reader = reader
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def registered(self, panel: Panel) -> None:
+        """A shim has (again) registered: attempts of its that it does not know are asked about (row 3)."""
+        for attempt in self._book.open_attempts():
+            if attempt.instance == str(panel.process) and attempt.id not in panel.attempts:
+                self._route.ask(attempt)
+
+    def instance_gone(self, process: ProcessId) -> None:
+        """A shim has ended: what it had in hand must be settled."""
+        for attempt in self._book.open_attempts():
+            if attempt.instance == str(process):
+                self._settle(attempt)
+
+    def recover(self) -> None:
+        """At start: settles what dead instances had; what living ones have is told when they register."""
+        for attempt in self._book.open_attempts():
+            process = parse_process_id(attempt.instance)
+            if process is None or not process.alive():
+                self._settle(attempt)
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _settle(self, attempt: Attempt) -> None:
+        if attempt.id not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._settled(attempt.id))
+            self._tasks[attempt.id] = task
+            task.add_done_callback(lambda _: self._tasks.pop(attempt.id, None))
+
+    async def _settled(self, identifier: str) -> None:
+        attempt = self._book.attempt(identifier)
+        delivery = self._book.delivery(attempt.delivery) if attempt is not None else None
+        if attempt is None or delivery is None:
+            return
+        record = await self._look(attempt, delivery)
+        async with self._carrier.lock(delivery.target):
+            attempt = self._book.attempt(identifier)
+            delivery = self._book.delivery(delivery.id)
+            if attempt is None or delivery is None:
+                return
+            log.info("%s: %s in state %s: %s", attempt.id, delivery.id, delivery.state.value, record.found.value)
+            try:
+                await self._judge(attempt, delivery, record)
+            except IllegalStepError as error:
+                log.info("%s: settled meanwhile: %s", delivery.id, error)
+        self._carrier.drive(delivery.target)
+
+    async def _look(self, attempt: Attempt, delivery: Delivery) -> Record:
+        if not await self._everybody_gone(attempt, delivery):
+            return Record(Found.UNKNOWN)
+        session = attempt.session or delivery.session
+        if not session:  # a conversation that was to be opened and never named itself
+            return Record(Found.ABSENT if attempt.evidence is Evidence.NONE else Found.UNKNOWN)
+        return await self._reader.record(delivery.agent, attempt.store, session, delivery.key)
+
+    async def _judge(self, attempt: Attempt, delivery: Delivery, record: Record) -> None:
+        closed = replace(attempt, open=False)
+        if not delivery.open:
+            await self._book.save_attempt(closed)
+        elif record.found is Found.UNKNOWN:
+            await self._end(delivery, Event.UNPROVEN, "uncertain", "its session ended and its records do not tell", closed)
+        elif record.found is Found.WAITING:
+            await self._waits_in_agent(delivery, attempt)
+        elif record.found is Found.ABSENT and delivery.state is State.DELIVERING:
+            await self._book.apply(delivery, Event.NEVER, attempt=closed)
+        elif delivery.kind is not Kind.REQUEST:
+            await self._book.apply(delivery, Event.SETTLED, attempt=closed, handed_over=True)
+        else:
+            await self._had_it(delivery, closed, record)
+
+    async def _had_it(self, delivery: Delivery, closed: Attempt, record: Record) -> None:
+        """The agent had the message: its turn has an answer, or never will have one."""
+        if delivery.state is State.DELIVERING:
+            delivery = await self._book.apply(delivery, Event.TAKEN, attempt=replace(closed, open=True), handed_over=True)
+        if record.found is Found.ANSWERED and record.text.strip():
+            answered = self._book.advanced(closed, Evidence.ANSWERED)
+            await self._carrier.replies.answered(
+                delivery, record.text, attempt=answered, recovered="the session ended before its answer was received"
+            )
+        else:
+            await self._end(delivery, Event.ENDED, "interrupted", "the session ended in the middle of its turn", closed)
+
+    async def _waits_in_agent(self, delivery: Delivery, attempt: Attempt) -> None:
+        """Codex keeps it and runs it when the session is opened next: it stays awaited, read from the records."""
+        if delivery.state is State.DELIVERING:
+            event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
+            delivery = await self._book.apply(
+                delivery, event, attempt=attempt, handed_over=True, flags=(*delivery.flags, "is_waiting_in_agent")
+            )
+        self._carrier.carry(delivery)
+
+    async def _end(self, delivery: Delivery, event: Event, code: str, reason: str, closed: Attempt) -> None:
+        await self._carrier.replies.failed(delivery, event, code, reason, attempt=closed)
+
+    # who could still write
+
+    async def _everybody_gone(self, attempt: Attempt, delivery: Delivery) -> bool:
+        """Waits until the agent of the dead instance, and whoever else holds the session unseen by us, is gone."""
+        deadline = asyncio.get_running_loop().time() + _HOLDERS_GONE
+        child = parse_process_id(attempt.child)
+        if child is not None and not await _gone(child, deadline):
+            return False
+        session = attempt.session or delivery.session
+        holders = agent(delivery.agent).holders
+        while session:
+            loop = asyncio.get_running_loop()
+            held = await loop.run_in_executor(None, holders, attempt.store, session)
+            strangers = [process for process in held if not self._attended(process)]
+            if not strangers:
+                return True
+            if not await _gone(strangers[0], deadline):
+                return False
+        return True
+
+    def _attended(self, process: ProcessId) -> bool:
+        """Whether a living panel of ours is behind ``process``: it began after the one that died, and has its own shim."""
+        return any(self._panels.by_process(ancestor) is not None for ancestor in ancestors(process.pid))
+
+
+async def _gone(process: ProcessId, deadline: float) -> bool:
+    """Waits for the end of ``process``; False when it outlives ``deadline``."""
+    watch = open_death_watch(process)
+    if watch is None:
+        return True
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(watch, lambda: ended.done() or ended.set_result(None))
+    try:
+        await asyncio.wait_for(ended, max(0.0, deadline - loop.time()))
+    except asyncio.TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(watch)
+        os.close(watch)
+    return True
