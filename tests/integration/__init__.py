@@ -1,0 +1,1 @@
+"""Tests with real processes, and scripted children in the place of agents."""

@@ -1,0 +1,42 @@
+"""Fixtures of the tests with real processes: an installation, both shims, scripted children, an editor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.editor import Editor
+from tests.integration.installation import Installation, Shim, install, make_child
+
+OpenPanel = Callable[..., Editor]
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    return install(tmp_path_factory.mktemp("installation") / "root")
+
+
+@pytest.fixture(params=["claude", "codex"])
+def shim(request: pytest.FixtureRequest, installation: Installation, home: Path) -> Shim:
+    """Each shim in turn, without a broker and with a state directory of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CROSS_AGENT_REAL_")}
+    environment |= {"CROSS_AGENT_AUTOSTART": "off", "CROSS_AGENT_HOME": str(home)}
+    return Shim(request.param, installation, environment)
+
+
+@pytest.fixture
+def open_panel(shim: Shim, tmp_path: Path) -> Iterator[OpenPanel]:
+    """Starts ``children/<name>.py`` behind the shim; ``variables`` are added to its environment."""
+    opened: list[Editor] = []
+
+    def start(child: str, *, stdio: str = "sockets", **variables: str) -> Editor:
+        command, environment = shim.panel(make_child(child, tmp_path))
+        opened.append(Editor(command, environment | variables, stdio=stdio))
+        return opened[-1]
+
+    yield start
+    for editor in opened:
+        editor.close()
