@@ -33,7 +33,7 @@ class Message:
         self.uuid: str = given if isinstance(given, str) else uuid4()
         priority = line.get("priority")
         # 2.1.332 takes an unknown priority as ``next``; 2.1.197 queues such a message and never runs it.
-        self.rank: int | None = NEXT if priority is None else RANKS.get(priority, NEXT if modern else None)
+        self.rank: int | None = NEXT if priority is None else RANKS.get(str(priority), NEXT if modern else None)
         self.asks = line.get("shouldQuery") is not False
         self.composed = modern and line.get("client_composed") is True
         self.command = None if self.composed else command_of(self.text)
@@ -94,7 +94,7 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "\n".join(block.get("text", "") for block in content if isinstance(block, dict) and "text" in block)
+        return "\n".join(str(block["text"]) for block in content if isinstance(block, dict) and "text" in block)
     return ""
 
 

@@ -138,7 +138,7 @@ class Options:
         at_home = home if self.config_dir == os.path.join(home, ".claude") else self.config_dir
         sources = [read_json(os.path.join(at_home, ".claude.json"))]
         if given is not None:
-            sources.append(json.loads(given) if given.lstrip().startswith("{") else read_json(given))
+            sources.append(parse_mcp_config(given))
         servers: dict[str, dict[str, Any]] = {}
         for source in sources:
             for name, server in (source.get("mcpServers") or {}).items():
@@ -164,6 +164,16 @@ def parse_flags(argv: Sequence[str]) -> dict[str, str]:
                 value, at = argv[at], at + 1
         flags[flag] = value
     return flags
+
+
+def parse_mcp_config(given: str) -> dict[str, Any]:
+    if not given.lstrip().startswith("{"):
+        return read_json(given)
+    try:
+        value = json.loads(given)
+    except ValueError as error:
+        raise UsageError(f"Error: Invalid MCP configuration: {error}") from error
+    return value if isinstance(value, dict) else {}
 
 
 def read_json(path: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Transcript:
         """Takes up the conversation that the file holds."""
         with open(self.path, encoding="utf-8") as file:
             for line in file:
-                self._take_up(json.loads(line))
+                self._take_up(parse(line))
 
     def _take_up(self, record: dict[str, Any]) -> None:
         if "parentUuid" in record:
@@ -56,7 +56,7 @@ class Transcript:
         """Begins with a copy of another conversation's records."""
         with open(source, encoding="utf-8") as file:
             for line in file:
-                record = json.loads(line)
+                record = parse(line)
                 if "sessionId" in record:
                     record["sessionId"] = self.session_id
                 self._take_up(record)
@@ -118,6 +118,15 @@ class Transcript:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def parse(line: str) -> dict[str, Any]:
+    """One record; empty for a line that a killed process left unfinished."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 # search

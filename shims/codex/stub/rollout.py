@@ -45,7 +45,7 @@ class Rollout:
 
     def records(self) -> list[dict[str, Any]]:
         with open(self.path, encoding="utf-8") as file:
-            found = [json.loads(line) for line in file]
+            found = [record for record in map(parse, file) if record]
         self._ordinal = len(found)
         return found
 
@@ -85,6 +85,15 @@ class Rollout:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def parse(line: str) -> dict[str, Any]:
+    """One record; empty for a line that a killed process left unfinished."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def rollout_item(item: dict[str, Any]) -> dict[str, Any]:

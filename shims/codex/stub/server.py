@@ -126,7 +126,7 @@ class AppServer:
                 self.wire.refuse(message["id"], error)
 
     def _on_request(self, message: dict[str, Any]) -> None:
-        method = message["method"]
+        method = str(message["method"])
         fields = self._fields.get(method)
         if fields is None:
             known = ", ".join(f"`{name}`" for name in self._fields)
@@ -147,8 +147,10 @@ class AppServer:
     def _initialize(self, request_id: Any, params: dict[str, Any]) -> None:
         if self._initialized:
             raise RpcError("Already initialized")
-        self._initialized = True
         client = params["clientInfo"]
+        if not isinstance(client, dict) or "name" not in client:
+            raise RpcError("Invalid request: missing field `name`")
+        self._initialized = True
         capabilities = params.get("capabilities") or {}
         self.experimental = capabilities.get("experimentalApi") is True
         self.wire.muted = frozenset(capabilities.get("optOutNotificationMethods") or ())
@@ -190,7 +192,9 @@ class AppServer:
     def _input(self, thread: Thread, params: dict[str, Any]) -> list[dict[str, Any]]:
         refuse_child(thread)
         content: list[dict[str, Any]] = params["input"]
-        size = sum(len(part.get("text", "")) for part in content)
+        if not isinstance(content, list) or not all(isinstance(part, dict) and "type" in part for part in content):
+            raise RpcError("Invalid request: invalid type: expected a sequence of inputs")
+        size = sum(len(str(part.get("text", ""))) for part in content)
         if size > MAX_INPUT:
             raise RpcError(
                 f"Input exceeds the maximum length of {MAX_INPUT} characters.",

@@ -96,9 +96,9 @@ class Turn:
         waiting, self._steered = self._steered, []
         self._steering = Wait(self.thread.server.loop)
         for content, client_id in waiting:
-            whole = [{"text_elements": [], **part} if part.get("type") == "text" else part for part in content]
+            whole = [{"text_elements": [], **part} if part["type"] == "text" else part for part in content]
             item = user_message(uuid7(), client_id, whole)
-            text = "\n".join(part["text"] for part in content if part.get("type") == "text")
+            text = "\n".join(str(part.get("text", "")) for part in content if part["type"] == "text")
             self.thread.prompt, self.thread.done = text, 0
             self.start_item(item)
             self._write_message("user", "input_text", text)
