@@ -293,6 +293,16 @@ def test_requests_that_make_no_sense(home: Home) -> None:
     assert server.refused("thread/resume", threadId=UNKNOWN) == f"no rollout found for thread id {UNKNOWN}"
 
 
+def test_fields_of_the_wrong_shape(home: Home) -> None:
+    server = home.start()
+    thread = server.open_thread()
+    wrong = "Invalid request: invalid type: "
+    assert server.refused("thread/read", threadId=0) == wrong + "integer `0`, expected a string"
+    assert server.refused("turn/start", threadId=thread, input="x").startswith(wrong)
+    assert "unknown variant `x`" in server.refused("thread/start", approvalPolicy="x")
+    assert "unknown variant `bogus`" in server.refused("turn/start", threadId=thread, input=[{"type": "bogus"}])
+
+
 def test_noise_gets_no_answer(home: Home) -> None:
     server = home.start()
     assert server.process.stdin is not None

@@ -12,12 +12,13 @@ import signal
 
 from shims.codex.stub import rollout as store
 from shims.codex.stub import submissions
+from shims.codex.stub.checks import check_id, check_params
 from shims.codex.stub.config import Config, ConfigError
 from shims.codex.stub.history import agent_message, user_message
 from shims.codex.stub.rollout import uuid7
 from shims.codex.stub.thread import Thread
 from shims.codex.stub.threads import ThreadMethods
-from shims.codex.stub.wire import INTERNAL, INVALID_PARAMS, RpcError, Wire, check_id
+from shims.codex.stub.wire import INTERNAL, INVALID_PARAMS, RpcError, Wire
 from shims.stub_io import Lines, complain
 from shims.stub_loop import Loop
 
@@ -115,8 +116,9 @@ class AppServer:
         except ValueError as error:
             complain(f"ERROR codex_app_server: failed to deserialize message: {error}")
             return
-        if not isinstance(message, dict):
-            complain("ERROR codex_app_server: failed to deserialize message: not an object")
+        number = message.get("id", 0) if isinstance(message, dict) else None
+        if not isinstance(number, (str, int)) or isinstance(number, bool):
+            complain("ERROR codex_app_server: failed to deserialize message")
         elif "method" not in message:
             self.wire.take_answer(message)
         elif "id" in message:
@@ -131,13 +133,7 @@ class AppServer:
         if fields is None:
             known = ", ".join(f"`{name}`" for name in self._fields)
             raise RpcError(f"Invalid request: unknown variant `{method}`, expected one of {known}")
-        params = message.get("params")
-        if params is None and fields:
-            raise RpcError("Invalid request: missing field `params`")
-        params = params if isinstance(params, dict) else {}
-        for field in fields:
-            if field not in params:
-                raise RpcError(f"Invalid request: missing field `{field}`")
+        params = check_params(method, message.get("params"), fields)
         if method != "initialize" and not self._initialized:
             raise RpcError("Not initialized")
         if method in QUEUE_FIELDS and not self.experimental:
@@ -148,7 +144,7 @@ class AppServer:
         if self._initialized:
             raise RpcError("Already initialized")
         client = params["clientInfo"]
-        if not isinstance(client, dict) or "name" not in client:
+        if "name" not in client:
             raise RpcError("Invalid request: missing field `name`")
         self._initialized = True
         capabilities = params.get("capabilities") or {}
@@ -192,9 +188,7 @@ class AppServer:
     def _input(self, thread: Thread, params: dict[str, Any]) -> list[dict[str, Any]]:
         refuse_child(thread)
         content: list[dict[str, Any]] = params["input"]
-        if not isinstance(content, list) or not all(isinstance(part, dict) and "type" in part for part in content):
-            raise RpcError("Invalid request: invalid type: expected a sequence of inputs")
-        size = sum(len(str(part.get("text", ""))) for part in content)
+        size = sum(len(part.get("text", "")) for part in content)
         if size > MAX_INPUT:
             raise RpcError(
                 f"Input exceeds the maximum length of {MAX_INPUT} characters.",

@@ -225,4 +225,4 @@ class Thread:
 
 def text_of(content: list[dict[str, Any]]) -> str:
     """The text of an input."""
-    return "\n".join(str(part.get("text", "")) for part in content if part["type"] == "text")
+    return "\n".join(part["text"] for part in content if part["type"] == "text")

@@ -6,10 +6,11 @@ Owns how a thread comes into the process and leaves it, and what is told of thre
 from __future__ import annotations
 
 from shims.codex.stub import rollout as store
+from shims.codex.stub.checks import check_id
 from shims.codex.stub.rollout import uuid7
 from shims.codex.stub.thread import Thread
 from shims.codex.stub.tools import ThreadServers
-from shims.codex.stub.wire import INTERNAL, NOT_SUPPORTED, RpcError, check_id
+from shims.codex.stub.wire import INTERNAL, NOT_SUPPORTED, RpcError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -213,6 +214,9 @@ class ThreadMethods:
 
 def cut(entries: list[Any], params: dict[str, Any]) -> tuple[list[Any], str | None]:
     """One page, and where the next one begins."""
-    start = int(params.get("cursor") or 0)
+    cursor = params.get("cursor") or "0"
+    if not cursor.isdecimal():
+        raise RpcError(f"invalid cursor: {cursor}")
+    start = int(cursor)
     end = start + int(params.get("limit") or PAGE)
     return entries[start:end], str(end) if end < len(entries) else None

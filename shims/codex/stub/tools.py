@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shims.script import Step
 
 PASSED_ON: Final = ("HOME", "LANG", "PATH", "TERM", "USER")  # all that an MCP server gets of the environment
-ASKING: Final = ("on-request", "untrusted", "unless-trusted")
+ASKING: Final = ("on-request", "untrusted")
 
 
 async def run_tool(turn: Turn, step: Step, call_id: str) -> str:
@@ -67,7 +67,7 @@ async def run_command(turn: Turn, arguments: dict[str, Any], call_id: str) -> st
     }
     if escalated and thread.approval_policy == "never":
         return "approval policy is never; reject command — you should not ask for escalated permissions"
-    if thread.approval_policy in ASKING and (escalated or thread.approval_policy != "on-request"):
+    if thread.approval_policy in ASKING and (escalated or thread.approval_policy == "untrusted"):
         thread.set_status("active", ["waitingOnApproval"])
         turn.start_item(item)
         decision = await ask_for_command(turn, item, command, arguments.get("justification"))

@@ -98,7 +98,7 @@ class Turn:
         for content, client_id in waiting:
             whole = [{"text_elements": [], **part} if part["type"] == "text" else part for part in content]
             item = user_message(uuid7(), client_id, whole)
-            text = "\n".join(str(part.get("text", "")) for part in content if part["type"] == "text")
+            text = "\n".join(part["text"] for part in content if part["type"] == "text")
             self.thread.prompt, self.thread.done = text, 0
             self.start_item(item)
             self._write_message("user", "input_text", text)

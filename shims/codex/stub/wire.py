@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from shims.stub_loop import Loop
 
-ID_LENGTH: Final = 36
 INVALID_REQUEST: Final = -32600
 NOT_SUPPORTED: Final = -32601
 INVALID_PARAMS: Final = -32602
@@ -94,16 +93,3 @@ class Wire:
 
 def milliseconds() -> int:
     return int(time.time() * 1000)
-
-
-def check_id(thread_id: Any) -> None:
-    """Refuses what isn't a uuid."""
-    text = str(thread_id)
-    for at, letter in enumerate(text, 1):
-        if letter not in "0123456789abcdefABCDEF-":
-            raise RpcError(
-                "invalid thread id: invalid character: expected an optional prefix of `urn:uuid:` followed by "
-                f"[0-9a-fA-F-], found `{letter}` at {at}"
-            )
-    if len(text) != ID_LENGTH:
-        raise RpcError(f"invalid thread id: invalid length: expected length 32 for simple format, found {len(text)}")
