@@ -48,12 +48,14 @@ def standard_streams_open() -> bool:
 def spawn(argv: list[str], stdin: int, stdout: int, caught: list[int]) -> int:
     """Forks and execs. The agent gets a process group of its own: a signal to ours then reaches it once, through us.
 
+    Args:
+        caught: signals that this process handles and has blocked for the moment; the agent finds them as they were.
+
     Raises:
         OSError: exec failed.
     """
     report_read, report_write = os.pipe()
     parent = os.getpid()
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, caught)
     pid = os.fork()
     if pid == 0:
         try:
@@ -71,7 +73,6 @@ def spawn(argv: list[str], stdin: int, stdout: int, caught: list[int]) -> int:
             os.write(report_write, str(error.errno).encode())
         finally:
             os._exit(127)
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, caught)
     os.close(report_write)
     failure = os.read(report_read, 16)
     os.close(report_read)

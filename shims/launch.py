@@ -98,14 +98,12 @@ def is_real(path: str) -> bool:
 
 
 def _is_launcher(resolved: str) -> bool:
-    if os.path.basename(resolved) not in ("claude-shim", "codex-shim", "grok-shim"):
-        return False
-    # A launcher is known by its second line, not by its place: a copy of it would recurse just as well.
+    # A launcher is known by its second line, not by its name: a copy called `claude` would recurse just as well.
     try:
         with open(resolved, "rb") as file:
             return b"cross-agent launcher" in file.read(200)
     except OSError:
-        return True
+        return os.path.basename(resolved) in ("claude-shim", "codex-shim", "grok-shim")
 
 
 def _bundled(product: Product, home: str) -> Iterable[str]:
@@ -123,15 +121,23 @@ def _bundled(product: Product, home: str) -> Iterable[str]:
                     folder = os.path.join(extensions, name)
                     version = version_order(name[len(prefix) :])
                     found += [(version, path) for pattern in patterns for path in expand(folder, pattern)]
-    found.sort(key=lambda item: item[0], reverse=True)
+    host = host_words()
+    # An extension may carry binaries of several platforms side by side: this one's first.
+    found.sort(key=lambda item: (item[0], sum(word in item[1].rsplit("/", 2)[-2] for word in host)), reverse=True)
     return [path for _, path in found]
+
+
+def host_words() -> tuple[str, ...]:
+    """What a folder for this platform has in its name: ``linux-x86_64``, ``macos-aarch64``."""
+    system, machine = os.uname().sysname.lower(), os.uname().machine
+    return ("macos" if system == "darwin" else system, "aarch64" if machine == "arm64" else machine)
 
 
 def version_order(text: str) -> tuple[int, ...]:
     """The numbers of a version in order, up to the first part that is none: ``2.1.10-linux-x64`` → (2, 1, 10)."""
     numbers = []
     for part in text.split("-", 1)[0].split("."):
-        if not part.isdigit():
+        if not (part.isascii() and part.isdecimal()):
             break
         numbers.append(int(part))
     return tuple(numbers)
@@ -155,7 +161,7 @@ def expand(folder: str, pattern: str) -> list[str]:
 
 
 def first_words(arguments: Sequence[str], with_value: frozenset[str]) -> list[str]:
-    """The arguments that are neither options nor values of options (SH-12); ``--`` ends the options.
+    """The arguments that are neither options nor values of options (SH-12), up to ``--``: what follows names no command.
 
     Args:
         with_value: options that take their value as the next argument.
@@ -165,7 +171,6 @@ def first_words(arguments: Sequence[str], with_value: frozenset[str]) -> list[st
     while position < len(arguments):
         argument = arguments[position]
         if argument == "--":
-            words += arguments[position + 1 :]
             break
         if argument.startswith("-") and argument != "-":
             position += 2 if argument in with_value else 1

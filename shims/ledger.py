@@ -94,6 +94,7 @@ class Ledger:
         """The broker asks what became of ``attempt``: its stages are told again, or it is entombed."""
         if attempt not in self._states:
             self._states[attempt] = AttemptState.ENTOMBED
+            self._forget_old()
             self._tell(StageReport(0, attempt, StageName.NEVER))
             return
         for earlier in self._told.get(attempt, ()):
@@ -111,12 +112,12 @@ class Ledger:
     def unacknowledged(self) -> tuple[StageReport, ...]:
         """For a registration: everything that no broker has said to have seen, in order. Counts as sent."""
         self._unsent.clear()
-        return tuple(self._reports.values())
+        return tuple(self._reports[number] for number in sorted(self._reports))
 
     def take_unsent(self) -> list[StageReport]:
         """Stages to send now."""
         unsent, self._unsent = self._unsent, []
-        return [self._reports[number] for number in unsent if number in self._reports]
+        return [self._reports[number] for number in sorted(unsent) if number in self._reports]
 
     def seen(self, number: int) -> None:
         self._reports.pop(number, None)

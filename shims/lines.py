@@ -26,7 +26,8 @@ class LineFilter:
     """Splits a stream into lines and returns those that contain a marker.
 
     The markers are looked for in whole blocks first, so that a stream of lines that don't matter costs a few searches a
-    block and no object a line. A line over `LONGEST_PARSED` is returned as its head, flagged.
+    block and no object a line. A line over `LONGEST_PARSED` is returned as its head, flagged, if the head matters: what
+    comes out does not depend on how the stream was cut.
 
     Args:
         markers: byte strings one of which every line that matters contains; none: every line matters.
@@ -50,7 +51,8 @@ class LineFilter:
         start = 0
         if self._head is not None:
             start = chunk.index(b"\n") + 1
-            lines.append((self._head, False))
+            if self._matters(self._head):
+                lines.append((self._head, False))
             self._head = None
             block = chunk[start:end] if start <= end else b""
         elif self._held:
@@ -63,11 +65,12 @@ class LineFilter:
         if end + 1 < len(chunk):
             self._hold(chunk[end + 1 :])
         if block and self._matters(block):
-            lines += [
-                (line, True) if len(line) <= LONGEST_PARSED else (line[:HEAD], False)
-                for line in block.split(b"\n")
-                if line and self._matters(line)
-            ]
+            for line in block.split(b"\n"):
+                whole = len(line) <= LONGEST_PARSED
+                if not whole:
+                    line = line[:HEAD]
+                if line and self._matters(line):
+                    lines.append((line, whole))
         return lines
 
     def _matters(self, data: bytes) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import time
 
-from shims.lines import LineFilter, Sieve
+from shims.lines import PASS, LineFilter, Sieve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,11 +39,19 @@ if TYPE_CHECKING:
 _BACKLOG = 8 << 20
 """Bytes kept for a tracker that is not loaded yet; more than an agent says in its first second."""
 
+_CHUNK_COST = 256
+"""What a kept chunk costs besides its bytes; without it, single bytes would make the bound meaningless."""
+
 
 class Observer:
-    """Both directions of one panel, and the lock that makes one tracker of them."""
+    """Both directions of one panel, and the lock that makes one tracker of them.
 
-    def __init__(self) -> None:
+    Args:
+        note: told once, from whichever thread, why nothing is observed any more; must not block.
+    """
+
+    def __init__(self, note: Callable[[str], None] = lambda _: None) -> None:
+        self._note = note
         self.lock = _thread.allocate_lock()
         self.editor_side = _Side(self, from_editor=True)
         self.agent_side = _Side(self, from_editor=False)
@@ -58,22 +66,31 @@ class Observer:
     def attach(self, tracker: Tracker, changed: Callable[[], None]) -> None:
         """Hands everything seen so far, and from now on, to ``tracker``; ``changed`` is called after each batch of lines.
 
-        Both are called with the lock held and must not block.
+        Both are called with the lock held and must not block. What was kept is shown piece by piece: the byte path waits
+        for the lock, and not longer than for one chunk.
         """
-        with self.lock:
-            self._tracker = tracker
-            self._changed = changed
-            self.editor_side.filter = LineFilter(tracker.editor_markers)
-            self.agent_side.filter = LineFilter(tracker.agent_markers)
-            backlog, self._backlog = self._backlog, []
+        self._changed = changed
+        self.editor_side.filter = LineFilter(tracker.editor_markers)
+        self.agent_side.filter = LineFilter(tracker.agent_markers)
+        while True:
+            with self.lock:
+                backlog, self._backlog = self._backlog, []
+                if self.off_because:
+                    return
+                if not backlog:
+                    self._tracker = tracker
+                    return
             for side, chunk in backlog:
-                self._show(side, chunk)
+                with self.lock:
+                    self._show(tracker, side, chunk)
 
     def switch_off(self, reason: str) -> None:
         """From here on bytes pass unobserved."""
-        self.off_because = self.off_because or reason
         self._tracker = None
         self._backlog = []
+        if not self.off_because:
+            self.off_because = reason
+            self._note(reason)
 
     def see(self, side: _Side, chunk: bytes | None) -> None:
         """``chunk`` has passed on ``side``; None: the side has ended."""
@@ -82,15 +99,14 @@ class Observer:
                 return
             if self._tracker is None:
                 self._backlog.append((side, chunk))
-                self._backlog_bytes += len(chunk or b"")
+                self._backlog_bytes += len(chunk or b"") + _CHUNK_COST
                 if self._backlog_bytes > _BACKLOG:
                     self.switch_off("more passed than could be kept before the tracker was loaded")
                 return
-            self._show(side, chunk)
+            self._show(self._tracker, side, chunk)
 
-    def _show(self, side: _Side, chunk: bytes | None) -> None:
-        tracker = self._tracker
-        if tracker is None or side.filter is None:
+    def _show(self, tracker: Tracker, side: _Side, chunk: bytes | None) -> None:
+        if side.filter is None or self.off_because:
             return
         try:
             if chunk is None:
@@ -112,11 +128,19 @@ class Observer:
             self.switch_off(f"the tracker failed: {type(error).__name__}")
 
     def _outstanding(self) -> bool:
-        return self._tracker is not None and self._tracker.outstanding()
+        tracker = self._tracker
+        return tracker is not None and tracker.outstanding()
 
     def _judge(self, start: bytes, whole: bool) -> str:
         with self.lock:
-            return self._tracker.judge(start, whole) if self._tracker is not None else "pass"
+            tracker = self._tracker
+            if tracker is None:
+                return PASS
+            try:
+                return tracker.judge(start, whole)
+            except Exception as error:  # as above; an answer of ours that slips through does less harm than a lost line
+                self.switch_off(f"the tracker failed to judge: {type(error).__name__}")
+                return PASS
 
 
 class _Side:

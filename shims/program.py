@@ -33,8 +33,14 @@ def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
     """
     if not standard_streams_open():
         become(real, arguments)
-    observer = Observer()
-    relay = Relay([real, *arguments], editor_tap=observer.editor_side, agent_tap=observer.agent_side, sieve=observer.sieve)
+    observer = Observer(_note_failure)
+    relay = Relay(
+        [real, *arguments],
+        editor_tap=observer.editor_side,
+        agent_tap=observer.agent_side,
+        sieve=observer.sieve,
+        broken=observer.switch_off,
+    )
     attended: list[Link] = []
 
     def closing() -> None:
@@ -47,7 +53,10 @@ def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
         become(real, arguments)  # says on stderr what is wrong with the binary, as it would have without us
     # Loading must not keep the byte path waiting for the interpreter longer than a line takes.
     sys.setswitchinterval(0.0005)
-    _thread.start_new_thread(_attend, (relay, observer, real, arguments, attend, attended))
+    try:
+        _thread.start_new_thread(_attend, (relay, observer, real, arguments, attend, attended))
+    except RuntimeError as error:  # no more threads for this user
+        observer.switch_off(str(error))
     status = relay.wait()
     for link in attended:
         link.end()
@@ -60,7 +69,6 @@ def _attend(relay: Relay, observer: Observer, real: str, arguments: list[str], a
         link = attend(relay, observer, real, arguments)
     except Exception as error:  # missing packages, an unreadable home: the agent goes on, unobserved (SH-07)
         observer.switch_off(f"{type(error).__name__}: {error}")
-        _note_failure(observer.off_because)
         return
     attended.append(link)
     link.run()
@@ -75,6 +83,14 @@ def site_packages() -> str:
 
 
 def _note_failure(reason: str) -> None:
+    """Logs ``reason``, away from the byte path: the home may hang as well."""
+    try:
+        _thread.start_new_thread(_write_failure, (reason,))
+    except RuntimeError:
+        pass  # no thread for a line in a log
+
+
+def _write_failure(reason: str) -> None:
     """One line in the log, with nothing but built-ins: what failed may be anything."""
     logs = os.path.join(os.environ.get("CROSS_AGENT_HOME") or os.path.expanduser("~/.cross-agent"), "logs")
     try:

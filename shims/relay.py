@@ -17,7 +17,7 @@ import _thread
 import os
 import select
 
-from shims.child import spawn
+from shims.child import end_like, spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ else:
 CHUNK = 65536
 """Bytes of one read: a pipe holds no more."""
 
+LAST_BYTES = 1 << 20
+"""Bytes that are still passed on once the agent is gone: as much as a pipe can hold, and no more of what a grandchild writes."""
+
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT", "SIGTSTP")
+_ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 _POLL_IN = select.POLLIN
 
 
@@ -67,50 +71,51 @@ class Line:
 
 
 class Pump:
-    """One direction. `run` is its thread; `submit` and `drain` may be called from any other."""
+    """One direction. `run` is its thread; `submit` and `drain` may be called from any other.
 
-    def __init__(self, source: int, sink: int, *, tap: Tap, sieve: Sieve | None = None) -> None:
+    Args:
+        broken: told why when something other than a descriptor fails; the bytes matter more (SH-07).
+    """
+
+    def __init__(self, source: int, sink: int, *, tap: Tap, broken: Callable[[str], None], sieve: Sieve | None = None) -> None:
         self.source = source
         self.sink = sink
-        self.done = _thread.allocate_lock()
-        self.done.acquire()
         self._tap = tap
+        self._broken = broken
         self._sieve = sieve
         self._between_lines = True
         self._inbox: list[Line] = []
         self._inbox_lock = _thread.allocate_lock()
         self._closed = False
         self._draining = False
-        self._bell_read, self._bell_write = os.pipe()
-        os.set_blocking(self._bell_read, False)
-        os.set_blocking(self._bell_write, False)
+        self._bell_read, self._bell_write = _bell()
 
     def submit(self, line: Line) -> None:
         """Writes ``line`` as soon as the stream is between two lines of its owner; ``failed`` if that can't be any more."""
         with self._inbox_lock:
             if not self._closed:
                 self._inbox.append(line)
-                self._ring()
+                _ring(self._bell_write)
                 return
         line.failed()
 
     def drain(self) -> None:
         """The source's process is gone: pass what is still there, then end instead of waiting for its grandchildren."""
         self._draining = True
-        self._ring()
+        _ring(self._bell_write)
 
     def run(self) -> None:
         try:
             self._pass_all()
-        finally:
-            with self._inbox_lock:
-                self._closed = True
-                left = self._inbox
-                self._inbox = []
-            for line in left:
-                line.failed()
-            self._tap.ended()
-            self.done.release()
+        except Exception as error:  # this direction ends like a closed pipe; its traceback is not the editor's to read
+            self._broken(f"a pump failed: {type(error).__name__}")
+        with self._inbox_lock:
+            self._closed = True
+            left = self._inbox
+            self._inbox = []
+        for line in left:
+            self._tell(line.failed)
+        self._tap.ended()
 
     def _pass_all(self) -> None:
         poll = select.poll()
@@ -118,7 +123,8 @@ class Pump:
         poll.register(self._bell_read, _POLL_IN)
         poll.register(self.sink, 0)  # errors only: a reader that is gone is told to the writer at once
         read, source, sink, passed = os.read, self.source, self.sink, self._tap.passed
-        while True:
+        left = LAST_BYTES
+        while left > 0:
             try:
                 ready = poll.poll(0 if self._draining else None)
             except InterruptedError:
@@ -146,6 +152,8 @@ class Pump:
                     return
                 self._between_lines = chunk.endswith(b"\n")
                 passed(chunk)
+                if self._draining:
+                    left -= len(chunk)
             if self._inbox and self._between_lines and not self._write_inbox():
                 return
         if self._sieve is not None:
@@ -160,12 +168,19 @@ class Pump:
                 if not self._inbox:
                     return True
                 line = self._inbox.pop(0)
-            if not line.admit():
+            if not self._tell(line.admit):
                 continue
             if not self._write(line.data):
-                line.failed()
+                self._tell(line.failed)
                 return False
-            line.written()
+            self._tell(line.written)
+
+    def _tell(self, callback: Callable[[], bool | None]) -> bool:
+        try:
+            return bool(callback())
+        except Exception as error:  # whoever wanted the line is broken, the stream is not
+            self._broken(f"a line's owner failed: {type(error).__name__}")
+            return False
 
     def _write(self, data: bytes) -> bool:
         """Writes all of ``data``, waiting as long as it takes. False: nobody will ever read it."""
@@ -194,12 +209,6 @@ class Pump:
                 return False
         return True
 
-    def _ring(self) -> None:
-        try:
-            os.write(self._bell_write, b"\n")
-        except BlockingIOError:
-            pass  # rung already
-
     def _silence(self) -> None:
         try:
             os.read(self._bell_read, 4096)
@@ -214,21 +223,26 @@ class Relay:
         argv: the real binary and its arguments.
         editor_tap, agent_tap: shown what has passed, each direction its own.
         sieve: between the agent and the editor.
+        broken: told why when a pump fails of something other than its descriptors.
     """
 
-    def __init__(self, argv: list[str], *, editor_tap: Tap, agent_tap: Tap, sieve: Sieve) -> None:
+    def __init__(self, argv: list[str], *, editor_tap: Tap, agent_tap: Tap, sieve: Sieve, broken: Callable[[str], None]) -> None:
         self._argv = argv
         self._pid = 0
         self._on_term: Callable[[], None] = lambda: None
-        self.editor_tap = editor_tap
-        self.agent_tap = agent_tap
+        self._editor_tap = editor_tap
+        self._agent_tap = agent_tap
         self._sieve = sieve
+        self._broken = broken
         self._to_agent: Pump | None = None
         self._to_editor: Pump | None = None
+        self._all_passed = False
+        self._last_status: int | None = None
+        """How the agent ended, while what it wrote last is still being passed on."""
 
     @property
     def pid(self) -> int:
-        """The agent's pid."""
+        """The agent's pid; 0 before it runs and after it has ended."""
         return self._pid
 
     def start(self, on_term: Callable[[], None]) -> None:
@@ -242,15 +256,31 @@ class Relay:
         """
         to_child_read, to_child_write = os.pipe()
         from_child_read, from_child_write = os.pipe()
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._events_read, self._events_write = _bell(blocking_read=True)
+        self._to_agent = Pump(0, to_child_write, tap=self._editor_tap, broken=self._broken)
+        self._to_editor = Pump(from_child_read, 1, tap=self._agent_tap, broken=self._broken, sieve=self._sieve)
         self._on_term = on_term
-        self._catch_signals()
-        self._pid = spawn(self._argv, to_child_read, from_child_write, self._caught)
-        os.close(to_child_read)
-        os.close(from_child_write)
-        self._to_agent = Pump(0, to_child_write, tap=self.editor_tap)
-        self._to_editor = Pump(from_child_read, 1, tap=self.agent_tap, sieve=self._sieve)
-        _thread.start_new_thread(self._run_to_agent, (self._to_agent,))
-        _thread.start_new_thread(self._run_to_editor, (self._to_editor,))
+        caught = self._catch_signals()
+        # Until the pid is known there is nobody to forward to: what comes now waits.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, caught)
+        try:
+            self._pid = spawn(self._argv, to_child_read, from_child_write, caught)
+            os.close(to_child_read)
+            os.close(from_child_write)
+            self._start_pumps(self._to_agent, self._to_editor)
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, caught)
+
+    def _start_pumps(self, to_agent: Pump, to_editor: Pump) -> None:
+        try:
+            _thread.start_new_thread(self._run_to_editor, (to_editor,))
+            _thread.start_new_thread(self._run_to_agent, (to_agent,))
+        except RuntimeError as error:  # no thread to be had: no byte of the editor's was read yet, so it can be done without us
+            os.kill(self._pid, _signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+            raise OSError(str(error)) from None
 
     def inject(self, line: Line) -> None:
         """Writes ``line`` into the agent's stdin, between two lines of the editor's."""
@@ -258,34 +288,48 @@ class Relay:
         self._to_agent.submit(line)
 
     def wait(self) -> int:
-        """Blocks until the agent has ended and everything it wrote has been passed on. Returns its wait status."""
+        """Blocks until the agent has ended and everything it wrote has been passed on. Returns its wait status.
+
+        Sleeps on one pipe that every signal and the last pump ring: a signal that the kernel gives to another thread would
+        not end any other wait of this one, which alone runs handlers.
+        """
         pid = self._pid
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        self._pid = 0  # before the pid is free for somebody else, who must get no signal of ours
-        _, status = os.waitpid(pid, 0)
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)  # `waitid` is missing on macOS before Python 3.13
+            if ended:
+                break
+            os.read(self._events_read, 4096)
+        self._pid = 0
         assert self._to_editor is not None
         self._to_editor.drain()
-        self._to_editor.done.acquire()
+        self._last_status = status
+        while not self._all_passed:
+            os.read(self._events_read, 4096)
+        self._last_status = None
         return status
 
     def _run_to_agent(self, pump: Pump) -> None:
-        try:
-            pump.run()
-        finally:
-            os.close(pump.sink)
-            _abandon(pump.source)
+        pump.run()
+        os.close(pump.sink)
+        self._abandon(pump.source)
 
     def _run_to_editor(self, pump: Pump) -> None:
-        try:
-            pump.run()
-        finally:
-            os.close(pump.source)
-            if self._pid:
-                _abandon(pump.sink)
+        pump.run()
+        os.close(pump.source)
+        if self._pid:
+            self._abandon(pump.sink)
+        self._all_passed = True
+        _ring(self._events_write)
+
+    def _abandon(self, fd: int) -> None:
+        """Closes the editor's end without freeing its number for the next file that is opened."""
+        os.dup2(self._null, fd)
 
     # signals
 
-    def _catch_signals(self) -> None:
+    def _catch_signals(self) -> list[int]:
+        _signal.set_wakeup_fd(self._events_write, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)  # also where it came to us ignored: no status then
         caught = []
         for name in _FORWARDED:
             number = getattr(_signal, name, None)
@@ -293,10 +337,12 @@ class Relay:
             if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
                 _signal.signal(number, self._forward_signal)
                 caught.append(number)
-        self._caught = caught
+        return caught
 
     def _forward_signal(self, number: int, _frame: object) -> None:
         if not self._pid:
+            if self._last_status is not None and number in [getattr(_signal, name) for name in _ENDING]:
+                end_like(self._last_status)  # the agent is gone, and the editor neither reads its last words nor waits
             return
         if number == _signal.SIGTERM:
             self._on_term()
@@ -308,8 +354,16 @@ class Relay:
             os.kill(os.getpid(), _signal.SIGSTOP)
 
 
-def _abandon(fd: int) -> None:
-    """Closes the editor's end without freeing its number for the next file that is opened."""
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, fd)
-    os.close(null)
+def _bell(*, blocking_read: bool = False) -> tuple[int, int]:
+    """A pipe to be rung by whoever has news; one that is full has been rung."""
+    read, write = os.pipe()
+    os.set_blocking(read, blocking_read)
+    os.set_blocking(write, False)
+    return read, write
+
+
+def _ring(bell: int) -> None:
+    try:
+        os.write(bell, b"\n")
+    except BlockingIOError:
+        pass  # rung already

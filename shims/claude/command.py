@@ -29,24 +29,33 @@ PRODUCT = Product(
 )
 
 
+_INTERPRETERS = ("node", "bun", "deno")
+
+
 def split(argv: Sequence[str], home: str) -> tuple[str | None, list[str]]:
     """The real binary and its arguments. The editor's setting *wraps*: argv is the real command line (SH-02).
 
     A build without a bundled binary passes only the arguments; an older one passes ``node …/cli.js …``.
     """
-    if argv and not argv[0].startswith("-"):
-        named = argv[0] if "/" in argv[0] else _on_path(argv[0])
-        if named is not None and is_real(named):
-            return named, list(argv[1:])
-        if "/" in argv[0]:
-            return find_real(PRODUCT, os.environ, home), list(argv[1:])
+    if argv and "/" in argv[0]:
+        if is_real(argv[0]):
+            return argv[0], list(argv[1:])
+        return find_real(PRODUCT, os.environ, home), list(argv[1:])
+    # Only an interpreter is looked for on the PATH: `mcp` and `install` are sub-commands here, and programs there.
+    if len(argv) > 1 and argv[0] in _INTERPRETERS and argv[1].endswith(".js"):
+        interpreter = _on_path(argv[0])
+        if interpreter is not None:
+            return interpreter, list(argv[1:])
+        return find_real(PRODUCT, os.environ, home), list(argv[2:])
     return find_real(PRODUCT, os.environ, home), list(argv)
 
 
 def option(arguments: Sequence[str], name: str) -> str | None:
-    """The value of an option given as ``--name value`` or ``--name=value``; the last one counts."""
+    """The value of an option given as ``--name value`` or ``--name=value``; the last one before ``--`` counts."""
     value = None
     for position, argument in enumerate(arguments):
+        if argument == "--":
+            break
         if argument == name:
             value = arguments[position + 1] if position + 1 < len(arguments) else ""
         elif argument.startswith(name + "="):

@@ -1,29 +1,32 @@
 """The Codex shim: ``codex-shim <arguments of codex>``."""
 
-import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
-from shims.codex import command
-from shims.launch import become, find_real, no_binary
-from shims.program import intercept
+from shims.start import start
 
 
-def main() -> None:
+def prepare():  # type: ignore[no-untyped-def]  # typed where it is called
+    import os
+
+    from shims.codex import command
+    from shims.launch import become, find_real, no_binary
+    from shims.program import intercept
+
     arguments = sys.argv[1:]
     real = find_real(command.PRODUCT, os.environ, os.path.expanduser("~"))
     if real is None:
-        no_binary(command.PRODUCT)
+        return no_binary, (command.PRODUCT,)
     if not command.is_panel(arguments):
-        become(real, arguments)
-    intercept(real, arguments, _attend)
+        return become, (real, arguments)
+    return intercept, (real, arguments, attend)
 
 
-def _attend(relay, observer, real, arguments):  # type: ignore[no-untyped-def]  # typed where it is implemented
+def attend(relay, observer, real, arguments):  # type: ignore[no-untyped-def]  # typed where it is implemented
     from shims.codex.panel import attend
 
     return attend(relay, observer, real, arguments)
 
 
-main()
+start("codex", sys.path[0], prepare)

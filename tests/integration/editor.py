@@ -16,7 +16,6 @@ import time
 import tty
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 PATIENCE = 20.0
 """Seconds that anything may take at most; what is asserted to be quick names its own bound."""
@@ -39,7 +38,8 @@ class Editor:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], *, stdio: str = "sockets", cwd: Path | None = None
     ) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors, name = tempfile.mkstemp()
+        os.unlink(name)
         agent_in, agent_out, self._to_agent, self._from_agent = _ends(stdio)
         self._seen = bytearray()
         try:
@@ -141,8 +141,7 @@ class Editor:
 
     def errors(self) -> bytes:
         """What was written to stderr so far."""
-        self._errors.seek(0)
-        return self._errors.read()
+        return os.pread(self._errors, 1 << 20, 0)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -153,15 +152,8 @@ class Editor:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        for fd in {self._to_agent, self._from_agent} - {-1}:
+        for fd in {self._to_agent, self._from_agent, self._errors} - {-1}:
             os.close(fd)
-        self._errors.close()
-
-    def __enter__(self) -> Editor:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     # private
 
