@@ -14,6 +14,7 @@ from broker.clock import wall_clock
 from broker.deliveries import EVIDENCE_ORDER, STATES, Attempt, Delivery, Event, Evidence, step
 from broker.events import Events
 from broker.failpoints import fail_point
+from broker.guards import hop_limit
 from broker.store import Store, Transaction
 
 _CHECKPOINT_AFTER = 16
@@ -74,21 +75,24 @@ class Book:
 
     # changing
 
-    async def add(self, delivery: Delivery, body: str, max_hops: int | None = None) -> Delivery:
-        """Records a new delivery; with ``max_hops`` it spends a hop of its conversation and carries its number.
+    async def add_request(self, delivery: Delivery, body: str, receipt: Callable[[Delivery], dict[str, Any]]) -> Delivery:
+        """Records a request: it spends a hop of its conversation, and carries the receipt that a repeated call gets.
 
-        Raises sqlite3.IntegrityError when its request key is known.
+        Raises:
+            Refusal: no hop is left.
+            sqlite3.IntegrityError: the request key is known.
         """
 
         def change(transaction: Transaction) -> Delivery:
-            spent = delivery
-            if max_hops is not None:
-                spent = replace(delivery, hop=transaction.spend_hop(delivery.conversation, max_hops, delivery.created))
-            return transaction.add_delivery(spent, body)
+            hop, allowed = transaction.spend_hop(delivery.conversation, delivery.max_hops, delivery.created)
+            if hop > allowed:
+                raise hop_limit(delivery.conversation, allowed)
+            numbered = replace(delivery, hop=hop, max_hops=allowed)
+            return transaction.add_delivery(replace(numbered, receipt=receipt(numbered)), body)
 
-        fail_point("broker.add.before")
+        fail_point("broker.request.before")
         added = await self.store.write(change)
-        fail_point("broker.add.after")
+        fail_point("broker.request.after")
         self.admit(added)
         return added
 

@@ -34,6 +34,16 @@ class CrossAgentError(Exception):
         if retry_safe is not None:
             self.retry_safe = retry_safe
 
+    def as_result(self) -> dict[str, str | bool]:
+        """What a tool call reports of it (MC-05)."""
+        return {
+            "ok": False,
+            "code": self.code,
+            "error": str(self),
+            "next_step": self.next_step,
+            "retry_safe": self.retry_safe,
+        }
+
 
 class Refusal(CrossAgentError):
     """A send or a look-up that is answered with no; ``code`` is one of the codes listed in docs/errors.md."""

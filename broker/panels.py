@@ -7,7 +7,7 @@ again is the same panel. No I/O of its own; told by `app` what arrives and who i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from broker.peers import Peer
 from broker.processes import ProcessId, ancestors, argv, executable
@@ -34,6 +34,8 @@ class Panel:
     sessions: tuple[SessionState, ...]
     closing: bool
     attempts: frozenset[str]
+    known_names: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Names and titles from the agent's files, for sessions whose stream tells none."""
 
     @property
     def process(self) -> ProcessId:
@@ -89,10 +91,17 @@ class Panels:
     def update(self, peer: Peer, sessions: tuple[SessionState, ...], closing: bool) -> Panel | None:
         panel = self._panels.get(peer.process)
         if panel is not None:
-            panel.sessions = sessions
+            panel.sessions = _named(sessions, panel.known_names)
             panel.closing = closing
             self._changed(panel)
         return panel
+
+    def name(self, process: ProcessId, session: str, name: str, title: str) -> None:
+        """What the agent's files say of a session's name; the stream's own word, once it comes, is newer."""
+        panel = self._panels.get(process)
+        if panel is not None:
+            panel.known_names[session] = (name, title)
+            panel.sessions = _named(panel.sessions, panel.known_names)
 
     def remove(self, peer: Peer) -> Panel | None:
         """A connection is gone; the panel goes with it unless it has connected anew meanwhile."""
@@ -118,6 +127,12 @@ class Panels:
                 for state in panel.sessions:
                     if state.id and not state.empty:
                         yield panel, state
+
+
+def _named(sessions: tuple[SessionState, ...], known: dict[str, tuple[str, str]]) -> tuple[SessionState, ...]:
+    return tuple(
+        replace(s, name=known[s.id][0], title=s.title or known[s.id][1]) if s.id in known and not s.name else s for s in sessions
+    )
 
 
 def window_of(shim: ProcessId) -> ProcessId | None:

@@ -91,6 +91,9 @@ class Home:
     def endpoint(self, generation: int) -> str:
         return f"ipc://{self.sockets()}/b{generation}.sock"
 
+    def events_endpoint(self, generation: int) -> str:
+        return f"ipc://{self.sockets()}/e{generation}.sock"
+
     def prepare(self) -> None:
         """Makes the directories, owner-only, and tightens an older installation.
 

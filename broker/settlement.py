@@ -165,7 +165,12 @@ async def _gone(process: ProcessId, deadline: float) -> bool:
         return True
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
-    loop.add_reader(watch, lambda: ended.done() or ended.set_result(None))
+
+    def resolve() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(watch, resolve)
     try:
         await asyncio.wait_for(ended, max(0.0, deadline - loop.time()))
     except asyncio.TimeoutError:

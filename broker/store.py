@@ -16,7 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from broker.deliveries import Attempt, Delivery, Evidence, Kind, State
@@ -77,8 +77,6 @@ class Store:
 
     def begin_generation(self) -> int:
         """Takes the next generation (under the broker lock), then starts to write. Returns it."""
-        with _immediate(self._reader):
-            self._reader.executescript("")
         self._reader.executescript(_SCHEMA)
         with _immediate(self._reader):
             current = int(self._reader.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()[0])
@@ -222,7 +220,7 @@ class Transaction:
             ),
         )  # fmt: skip
         self._connection.execute("INSERT INTO bodies VALUES (?, ?)", (delivery.id, body))
-        return _replaced(delivery, sequence=cursor.lastrowid)
+        return replace(delivery, sequence=cursor.lastrowid or 0)
 
     def update_delivery(self, delivery: Delivery, expected: State) -> None:
         """Overwrites the row, which must still be in ``expected``. Raises LookupError when it is not."""
@@ -243,12 +241,16 @@ class Transaction:
             (attempt.id, attempt.delivery, int(attempt.open), attempt.evidence.value, _record(attempt)),
         )
 
-    def spend_hop(self, conversation: str, max_hops: int, now: float) -> int:
-        """The next hop of ``conversation``, which begins with its first. The limit is the first request's (DE-54)."""
+    def spend_hop(self, conversation: str, max_hops: int, now: float) -> tuple[int, int]:
+        """Spends a hop of ``conversation``, which begins with its first: (its number, how many there are).
+
+        The limit is the one of the first request (DE-54). The caller rolls back by raising when the number is over it.
+        """
         self._connection.execute("INSERT OR IGNORE INTO conversations VALUES (?, ?, 0, ?)", (conversation, max_hops, now))
         self._connection.execute("UPDATE conversations SET hops = hops + 1 WHERE id = ?", (conversation,))
-        row = self._connection.execute("SELECT hops FROM conversations WHERE id = ?", (conversation,)).fetchone()
-        return int(row[0])
+        query = "SELECT hops, max_hops FROM conversations WHERE id = ?"
+        hops, allowed = self._connection.execute(query, (conversation,)).fetchone()
+        return int(hops), int(allowed)
 
     def expire(self, before: float) -> int:
         """Forgets what was finished and is older than ``before``; returns how many deliveries."""
@@ -298,9 +300,3 @@ def _attempt(row: tuple[str]) -> Attempt:
     record = json.loads(row[0])
     record["evidence"] = Evidence(record["evidence"])
     return Attempt(**{f.name: record[f.name] for f in fields(Attempt)})
-
-
-def _replaced(delivery: Delivery, **changes: Any) -> Delivery:
-    from dataclasses import replace
-
-    return replace(delivery, **changes)

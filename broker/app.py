@@ -1,0 +1,414 @@
+"""The broker process: one event loop in which everything meets.
+
+Owns the order of start and end: lock, database, generation, sockets, record (EN-08, EN-10); and who gets which message.
+Knows no agent by name, and decides nothing that one of its parts could decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker import VERSION, status
+from broker.book import Book
+from broker.callers import Caller, identify_caller
+from broker.carrier import Carrier
+from broker.clock import wall_clock
+from broker.errors import CrossAgentError, Fenced, Refusal
+from broker.events import Events
+from broker.logs import begin_logging
+from broker.panels import Panel, Panels
+from broker.paths import Home
+from broker.peers import Peer, Peers
+from broker.processes import ancestors, identify
+from broker.reader import Reader
+from broker.rendezvous import (
+    START_LOCK_FD,
+    BrokerRecord,
+    clean_end,
+    publish_record,
+    withdraw_record,
+)
+from broker.routes.panel import PanelRoute
+from broker.sends import SendCall, Sends
+from broker.settings import Grants, read_grants
+from broker.settlement import Settlement
+from broker.store import Store
+from broker.wire import (
+    PROTOCOL,
+    Failure,
+    McpLine,
+    McpOpen,
+    McpReady,
+    Message,
+    Register,
+    Reply,
+    Request,
+    StageReport,
+    StageSeen,
+    State,
+    Welcome,
+)
+from mcp_server.served import McpSessions
+from shims.agent import agents
+from shims.presence import living
+
+log = logging.getLogger("broker.app")
+
+_FIRST_HAND_OVER = 3.0
+"""Seconds that living shims get to register with a new broker before anything is handed over (DE-25)."""
+
+_CALLER_PATIENCE = 2.0
+"""Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
+
+
+class Broker:
+    """One generation."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._loop = asyncio.get_running_loop()
+        self._over = self._loop.create_future()
+        self._idle: asyncio.TimerHandle | None = None
+        self._store = Store(home.database, self._failed)
+        self.generation = self._store.begin_generation()
+        endpoint = home.endpoint(self.generation)
+        self._peers = Peers(endpoint, self.generation, received=self._received, gone=self._gone)
+        events = home.events_endpoint(self.generation)
+        self._events = Events(self._peers.context, events, self.generation)
+        self._panels = Panels(self._panel_changed)
+        self._reader = Reader()
+        self._route = PanelRoute(home, self._panels, self._peers, self.generation)
+        self._book = Book(self._store, self._events)
+        self._carrier = Carrier(self._book, self._route, self._reader, self.generation)
+        self._settlement = Settlement(self._book, self._carrier, self._route, self._panels, self._reader)
+        self._grants = read_grants(home)
+        self._sends = Sends(self._book, self._carrier, self._panels, self._current_grants, self._route.is_live)
+        self._mcp = McpSessions()
+        self._busy: dict[tuple[str, str], bool] = {}
+        self._registered = asyncio.Condition()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        me = identify(os.getpid())
+        assert me is not None
+        self._record = BrokerRecord(endpoint, events, me.pid, me.start, self.generation, PROTOCOL, VERSION)
+        self._started = wall_clock()
+
+    async def run(self, published: Callable[[], None]) -> None:
+        """Until it is idle, stopped or replaced; ``published`` is called when clients can find this broker."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._end, "stopped by a signal")
+        self._book.load()
+        publish_record(self._home, self._record)
+        published()
+        log.info("generation %d at %s, version %s", self.generation, self._record.endpoint, VERSION)
+        self._mcp.load()
+        self._spawn(self._begin_hand_overs())
+        self._watch_idle()
+        try:
+            reason = await self._over
+        finally:
+            self._close()
+        log.info("ended: %s", reason)
+
+    async def _begin_hand_overs(self) -> None:
+        expected = {presence.process for presence in living(self._home.shims)}
+        deadline = self._loop.time() + _FIRST_HAND_OVER
+        while any(self._panels.by_process(process) is None and process.alive() for process in expected):
+            if not await self._wait_registration(deadline):
+                break
+        self._settlement.recover()
+        self._carrier.begin()
+        await self._store.write(lambda transaction: transaction.expire(wall_clock() - self._grants.delivery_ttl))
+
+    # messages
+
+    def _received(self, peer: Peer, message: Message) -> None:
+        if isinstance(message, StageReport):
+            self._stage(peer, message)
+        elif isinstance(message, State):
+            self._panels.update(peer, message.sessions, message.closing)
+        elif isinstance(message, McpLine):
+            self._mcp.line(peer, message.line)
+        elif isinstance(message, Register):
+            self._register(peer, message)
+        elif isinstance(message, McpOpen):
+            self._mcp.open(peer, _Host(self, peer, message), lambda line: self._peers.send(peer, McpLine(line)))
+            self._peers.send(peer, McpReady(self.generation))
+        elif isinstance(message, Request):
+            self._spawn(self._request(peer, message))
+        self._watch_idle()
+
+    def _register(self, peer: Peer, message: Register) -> None:
+        if message.agent not in agents():
+            self._peers.drop(peer, f"no agent is called {message.agent[:20]}")
+            return
+        panel = self._panels.register(peer, message)
+        self._peers.send(peer, Welcome(self.generation, VERSION))
+        self._settlement.registered(panel)
+        for report in message.reports:
+            self._stage(peer, report)
+        self._events.publish("panel", agent=panel.agent, pid=panel.process.pid, state="registered")
+        self._spawn(self._tell_registration())
+        self._spawn(self._learn_names(panel))
+
+    def _stage(self, peer: Peer, report: StageReport) -> None:
+        """Acknowledged when it is in the database, so that no crash between the two loses it."""
+        seen = self._loop.create_future()
+        seen.add_done_callback(lambda _: self._peers.send(peer, StageSeen(report.number)))
+        attempt = self._book.attempt(report.attempt)
+        if attempt is not None and attempt.instance != str(peer.process):
+            log.warning("%s reports on an attempt of %s", peer.process, attempt.instance)
+            seen.set_result(None)
+            return
+        self._carrier.staged(report, seen)
+
+    def _panel_changed(self, panel: Panel) -> None:
+        for state in panel.sessions:
+            key = (panel.agent, state.id)
+            busy = bool(state.turn_since)
+            if self._busy.get(key) and not busy:
+                self._carrier.session_idle(*key)
+            self._busy[key] = busy
+            self._carrier.drive((panel.agent, state.id, ""))
+        self._carrier.drive((panel.agent, "", str(panel.process)))
+        waiting = sum(state.approval is not None for state in panel.sessions)
+        self._events.publish(
+            "sessions",
+            agent=panel.agent,
+            pid=panel.process.pid,
+            sessions=len(panel.sessions),
+            awaiting_approval=waiting,
+            closing=panel.closing,
+        )
+
+    def _gone(self, peer: Peer) -> None:
+        self._mcp.close(peer)
+        panel = self._panels.remove(peer)
+        if panel is not None:
+            self._events.publish("panel", agent=panel.agent, pid=panel.process.pid, state="gone")
+            for state in panel.sessions:
+                self._busy.pop((panel.agent, state.id), None)
+            self._settlement.instance_gone(panel.process)
+            for state in panel.sessions:
+                self._carrier.drive((panel.agent, state.id, ""))
+        self._watch_idle()
+
+    async def _learn_names(self, panel: Panel) -> None:
+        """Names that only the agent's files tell (a session that was resumed under a name given before)."""
+        for state in panel.sessions:
+            if state.id and not state.name:
+                names = await self._reader.names(panel.agent, panel.store, state.id)
+                if names.name or names.title:
+                    self._panels.name(panel.process, state.id, names.name, names.title)
+
+    # calls
+
+    async def caller(self, peer: Peer, meta: Mapping[str, Any], settings: Mapping[str, str]) -> Caller:
+        """Who is behind an MCP process; waits briefly for a shim that is known to be on its way."""
+        line = ancestors(peer.process.pid)
+        behind = {presence.process for presence in living(self._home.shims)} & set(line)
+        deadline = self._loop.time() + _CALLER_PATIENCE
+        while behind and not any(self._panels.by_process(process) for process in behind):
+            if not await self._wait_registration(deadline):
+                break
+        return identify_caller(peer.process, meta, settings, self._panels)
+
+    async def send(self, call: SendCall) -> dict[str, Any]:
+        return await self._sends.send(call)
+
+    def sessions(self, caller: Caller, which: str, cwd: str, scope: str, limit: int) -> dict[str, Any]:
+        names = {"all": tuple(agents()), "both": ("claude", "codex")}.get(which, (which,))
+        listed = status.list_sessions(self._panels, caller, which=names, cwd=cwd, scope=scope, limit=limit)
+        return {"ok": True, "sessions": listed, "scope": scope, "cwd": cwd}
+
+    async def status(self, caller: Caller, cwd: str, scope: str, delivery: str, client: Peer) -> dict[str, Any]:
+        if delivery:
+            return {"ok": True, **await status.detail(self._book, self._panels, self._reader, delivery)}
+        shown = status.overview(self._book, self._panels, caller, cwd=cwd, scope=scope)
+        return {"ok": True, **shown, "server_process": {**self.process_facts(), "mcp_process": client.process.pid}}
+
+    def process_facts(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "version": VERSION,
+            "generation": self.generation,
+            "uptime_seconds": int(wall_clock() - self._started),
+            "panels": len(self._panels),
+            "mcp_sessions": len(self._mcp),
+        }
+
+    async def _request(self, peer: Peer, request: Request) -> None:
+        """A client that is no agent."""
+        try:
+            result = await self._operation(request)
+        except CrossAgentError as error:
+            self._peers.send(peer, Failure(request.key, error.code, str(error), error.next_step, error.retry_safe))
+            return
+        self._peers.send(peer, Reply(request.key, result))
+
+    async def _operation(self, request: Request) -> dict[str, Any]:
+        parameters = request.parameters
+        if request.operation == "status":
+            return self.process_facts()
+        if request.operation == "overview":
+            return status.overview(self._book, self._panels, Caller(), cwd="/", scope="any")
+        if request.operation == "delivery":
+            return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
+        if request.operation == "events":
+            missed = self._events.since(int(parameters.get("after", 0)))
+            return {"sequence": self._events.sequence, "events": missed}
+        if request.operation == "stop":
+            self._loop.call_soon(self._end, "stopped by hand")
+            return self.process_facts()
+        raise Refusal("unknown_operation", f"the broker does not know {request.operation[:40]}", "Update cross-agent.")
+
+    # life
+
+    def _current_grants(self) -> Grants:
+        """Read at each call: a grant holds from the moment it is written."""
+        self._grants = read_grants(self._home)
+        if self._grants.trouble:
+            log.warning("%s", self._grants.trouble)
+        return self._grants
+
+    async def _wait_registration(self, deadline: float) -> bool:
+        left = deadline - self._loop.time()
+        if left <= 0:
+            return False
+        async with self._registered:
+            try:
+                await asyncio.wait_for(self._registered.wait(), left)
+            except asyncio.TimeoutError:
+                return False
+        return True
+
+    async def _tell_registration(self) -> None:
+        async with self._registered:
+            self._registered.notify_all()
+
+    def _watch_idle(self) -> None:
+        """The clock of idleness runs only while nobody is connected and nothing is under way."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if len(self._peers) == 0:
+            self._idle = self._loop.call_later(self._grants.idle_seconds, self._idle_over)
+
+    def _idle_over(self) -> None:
+        self._idle = None
+        if any(delivery.open for delivery in self._book.deliveries()):
+            self._watch_idle()
+        else:
+            self._end("idle")
+
+    def _failed(self, error: BaseException) -> None:
+        """The store can't go on, so nothing can: what is not durable must not be seen."""
+        log.error("the store failed: %s", type(error).__name__, exc_info=error)
+        self._end("replaced by a newer broker" if isinstance(error, Fenced) else "the database failed")
+
+    def _end(self, reason: str) -> None:
+        if not self._over.done():
+            self._over.set_result(reason)
+
+    def _close(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        withdraw_record(self._home, self._record)
+        self._mcp.close_all()
+        self._carrier.close()
+        self._settlement.close()
+        for task in self._tasks:
+            task.cancel()
+        self._events.close()
+        self._peers.close(self._over.result() if self._over.done() and not self._over.cancelled() else "ended")
+        self._store.close()
+        clean_end(self._home)
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._work_done)
+
+    def _work_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work failed: %s", type(error).__name__, exc_info=error)
+
+
+class _Host:
+    """The tools of one MCP session."""
+
+    def __init__(self, broker: Broker, peer: Peer, opened: McpOpen) -> None:
+        self._broker = broker
+        self._peer = peer
+        self._opened = opened
+
+    async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], request_id: str) -> dict[str, Any]:
+        opened = self._opened
+        caller = await self._broker.caller(self._peer, meta, opened.settings)
+        cwd = arguments["cwd"] or opened.cwd
+        scope = arguments["scope"] or opened.settings.get("CROSS_AGENT_SCOPE") or "cwd"
+        if tool == "list_agent_sessions":
+            return self._broker.sessions(caller, arguments["agent"], cwd, scope, arguments["limit"])
+        if tool == "bridge_status":
+            return await self._broker.status(caller, cwd, scope, arguments["delivery_id"], self._peer)
+        return await self._broker.send(
+            SendCall(
+                target=tool.removeprefix("send_to_"),
+                message=arguments["message"],
+                key=f"{opened.instance}/{request_id}",
+                origin=opened.instance,
+                caller=caller,
+                cwd=cwd,
+                session=arguments["session_id"],
+                new_session=arguments["new_session"],
+                conversation=arguments["conversation_id"].strip(),
+                timeout=float(arguments["timeout"]),
+                raw=arguments["raw"],
+                allow_same_agent=arguments.get("allow_same_agent", False),
+                settings=opened.settings,
+            )
+        )
+
+
+def run(home: Home, *, detached: bool) -> int:
+    """Runs a broker until it ends. Returns the exit status: 0 also when another broker is there already."""
+    if detached:
+        _let_go()
+    home.prepare()
+    begin_logging(home)
+    lock = os.open(home.broker_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.info("another broker is running")
+        return 0
+    sys.setswitchinterval(0.001)  # loading the SDK in a thread must not hold the loop up (EN-25)
+    asyncio.run(_serve(home, detached))
+    return 0
+
+
+async def _serve(home: Home, detached: bool) -> None:
+    broker = Broker(home)
+    await broker.run(published=_release_start_lock if detached else lambda: None)
+
+
+def _let_go() -> None:
+    """Nothing of whoever started us stays: its descriptors, its directory, its umask."""
+    os.closerange(START_LOCK_FD + 1, 4096)
+    os.chdir("/")
+    os.umask(0o077)
+
+
+def _release_start_lock() -> None:
+    """We are published: the next client finds us instead of starting another broker."""
+    try:
+        os.close(START_LOCK_FD)
+    except OSError:
+        pass  # started by hand, without one

@@ -1,0 +1,85 @@
+"""What a send must satisfy before anything is looked up or spent, and what it may never do. Pure; no I/O.
+
+Owns size, emptiness, own session, same agent, explicit target and hop budget (DE-05, DE-50, DE-51, SE-29). Each refusal has
+a code, says what happened, and what to do instead.
+"""
+
+from __future__ import annotations
+
+from broker.callers import Caller
+from broker.errors import Refusal
+from broker.resolve import Selected
+from broker.settings import CallerSettings
+from shims.agent import Agent, SameAgent, agents
+
+MAX_CHARACTERS = 1_000_000
+"""Of one message; with its envelope it stays under Codex's 1,048,576 (measured on 0.171.0)."""
+
+
+def check_text(message: str) -> None:
+    if not message.strip():
+        raise Refusal("empty_message", "the message is empty", "Write what the peer should do or know.")
+    if len(message) > MAX_CHARACTERS:
+        raise Refusal(
+            "message_too_long",
+            f"the message has {len(message):,} characters, the limit is {MAX_CHARACTERS:,}",
+            "Write the material to a file and send its path with a summary.",
+        )
+
+
+def check_explicit_target(settings: CallerSettings, *, session: str, new: bool) -> None:
+    if settings.require_explicit_target and not session.strip() and not new:
+        raise Refusal(
+            "explicit_target_required",
+            "this registration demands that every send names its target (CROSS_AGENT_REQUIRE_EXPLICIT_TARGET)",
+            "Pass session_id, or new_session=true.",
+        )
+
+
+def check_panels_used(settings: CallerSettings) -> None:
+    if not settings.use_panels:
+        raise Refusal(
+            "no_route",
+            "this registration switches panels off (CROSS_AGENT_UI_HOOK=off), and no other route exists here",
+            "Remove CROSS_AGENT_UI_HOOK from the registration.",
+        )
+
+
+def check_same_agent(target: Agent, caller: Caller, *, session: str, allowed: bool) -> None:
+    """A send to one's own kind must be meant (DE-51)."""
+    if caller.agent != target.name or session.strip():
+        return
+    if allowed and target.same_agent is SameAgent.ALLOWED_OR_NAMED:
+        return
+    others = ", ".join(other.tool for other in agents().values() if other.name != target.name)
+    how = "Pass session_id" + (", or allow_same_agent=true" if target.same_agent is SameAgent.ALLOWED_OR_NAMED else "")
+    raise Refusal(
+        "same_agent",
+        f"this would go from a {target.product} session to another {target.product} session that was not named",
+        f"{how}. Other agents are reached by {others}.",
+    )
+
+
+def check_not_self(caller: Caller, selected: Selected) -> None:
+    if selected.session and (caller.agent, caller.session) == (selected.panel.agent, selected.session):
+        raise Refusal(
+            "own_session",
+            f"session {selected.session} is the one that is calling",
+            "Name another session: list_agent_sessions shows them.",
+        )
+
+
+def hop_limit(conversation: str, allowed: int) -> Refusal:
+    return Refusal(
+        "hop_limit",
+        f"conversation {conversation} has spent its {allowed} hops",
+        "Keep the result in your own final message, or ask the person whether a new conversation should begin.",
+    )
+
+
+def unknown_conversation(conversation: str) -> Refusal:
+    return Refusal(
+        "unknown_conversation",
+        f"no conversation has the id {conversation[:40]}",
+        "Pass the conversation_id of a receipt or of a message's frame, or none to begin a new one.",
+    )

@@ -1,0 +1,241 @@
+"""A send: from the call to the recorded delivery and its receipt (DE-01, DE-02, DE-03).
+
+Owns the order of a send: repeated call, text, caller, guards, target, conversation, record. Everything after that belongs
+to the carrier; the receipt comes back at once, whatever the target does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker import envelope, guards
+from broker.book import Book
+from broker.callers import Caller
+from broker.carrier import Carrier
+from broker.clock import boot_clock, wall_clock
+from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
+from broker.panels import Panels
+from broker.resolve import Selected, resolve
+from broker.settings import CallerSettings, Grants, caller_settings
+from shims.agent import agent
+
+_REPEAT_WINDOW = 60.0
+"""Seconds after a cancelled call in which the same call is taken for its repetition (MC-09)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendCall:
+    """What a caller asks for; ``key`` names the call for ever, ``origin`` the MCP session or client it came from."""
+
+    target: str
+    message: str
+    key: str
+    origin: str
+    caller: Caller
+    cwd: str
+    session: str = ""
+    new_session: bool = False
+    conversation: str = ""
+    timeout: float = 600.0
+    raw: bool = False
+    allow_same_agent: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def fingerprint(self) -> str:
+        text = hashlib.sha256(self.message.encode(errors="surrogatepass")).hexdigest()
+        return f"{self.origin}/{self.target}/{self.session}/{self.new_session}/{text}"
+
+
+class Sends:
+    """Accepts sends."""
+
+    def __init__(
+        self,
+        book: Book,
+        carrier: Carrier,
+        panels: Panels,
+        grants: Callable[[], Grants],
+        is_live: Callable[[str, str], bool],
+    ) -> None:
+        self._book = book
+        self._carrier = carrier
+        self._panels = panels
+        self._grants = grants
+        self._is_live = is_live
+        self._under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._cancelled: dict[str, tuple[float, asyncio.Task[dict[str, Any]]]] = {}
+
+    async def send(self, call: SendCall) -> dict[str, Any]:
+        """The receipt of ``call``; a call that was made before gets the receipt it got then.
+
+        Raises:
+            Refusal: nothing was queued and no hop was spent.
+        """
+        known = self._book.store.by_request_key(call.key)
+        if known is not None:
+            return known.receipt
+        task = self._under_way.get(call.key)
+        if task is None:
+            repeated = self._repeated(call)
+            if repeated is not None:
+                receipt = await asyncio.shield(repeated)
+                return {**receipt, "note": f"{receipt['note']} This repeats a cancelled call: nothing was sent again."}
+            task = asyncio.get_running_loop().create_task(self._accept(call))
+            self._under_way[call.key] = task
+            task.add_done_callback(lambda _: self._under_way.pop(call.key, None))
+        try:
+            # A client that cancels the call does not stop the delivery: it is the broker's from here on (DE-21).
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._cancelled[call.fingerprint()] = (asyncio.get_running_loop().time(), task)
+            raise
+
+    def _repeated(self, call: SendCall) -> asyncio.Task[dict[str, Any]] | None:
+        now = asyncio.get_running_loop().time()
+        self._cancelled = {k: v for k, v in self._cancelled.items() if now - v[0] < _REPEAT_WINDOW}
+        found = self._cancelled.pop(call.fingerprint(), None)
+        return found[1] if found is not None else None
+
+    async def _accept(self, call: SendCall) -> dict[str, Any]:
+        guards.check_text(call.message)
+        settings = caller_settings(call.settings, self._grants())
+        guards.check_panels_used(settings)
+        guards.check_explicit_target(settings, session=call.session, new=call.new_session)
+        target = agent(call.target)
+        guards.check_same_agent(target, call.caller, session=call.session, allowed=call.allow_same_agent)
+        selected = resolve(target, call.caller, self._panels, session=call.session.strip(), new=call.new_session)
+        guards.check_not_self(call.caller, selected)
+        conversation, max_hops = self._conversation(call, settings)
+        now = wall_clock()
+        token = new_token(now)
+        changes = target.disarm(call.message)[1]
+        delivery = Delivery(
+            id=new_delivery_id(),
+            kind=Kind.REQUEST,
+            state=State.QUEUED,
+            agent=target.name,
+            session=selected.session,
+            instance="" if selected.session else str(selected.panel.process),
+            conversation=conversation,
+            hop=0,
+            max_hops=max_hops,
+            created=now,
+            deadline=boot_clock() + max(call.timeout, settings.patience),
+            target_name=selected.state.name if selected.state is not None else "",
+            selected_by=selected.by,
+            sender_agent=call.caller.agent,
+            sender_session=call.caller.session,
+            sender_cwd=call.caller.panel.cwd if call.caller.panel is not None else call.cwd,
+            token=token,
+            key=target.new_key(token),
+            raw=call.raw,
+            request_key=call.key,
+            updated=now,
+            summary=envelope.summary(call.message),
+            settings=call.settings,
+            cwd=call.cwd,
+        )
+        warnings = self._warnings(call, selected, settings, changes)
+        receipt = self._receipt(delivery, call, selected, warnings)
+        added = await self._book.add_request(delivery, call.message, lambda numbered: _numbered(receipt, numbered))
+        self._carrier.carry(added)
+        return added.receipt
+
+    def _conversation(self, call: SendCall, settings: CallerSettings) -> tuple[str, int]:
+        """The conversation that this send belongs to, and the hops it has (DE-50). Raises Refusal."""
+        if call.conversation:
+            found = self._book.store.conversation(call.conversation)
+            if found is None:
+                raise guards.unknown_conversation(call.conversation)
+            if found[0] >= found[1]:
+                raise guards.hop_limit(call.conversation, found[1])
+            return call.conversation, found[1]
+        running = self._book.open_attempt_at((call.caller.agent, call.caller.session, "")) if call.caller.session else None
+        delivery = self._book.delivery(running.delivery) if running is not None else None
+        if delivery is not None:  # a forgetful peer can't open a fresh budget in the middle of a chain
+            found = self._book.store.conversation(delivery.conversation)
+            if found is not None and found[0] >= found[1]:
+                raise guards.hop_limit(delivery.conversation, found[1])
+            return delivery.conversation, delivery.max_hops
+        return new_conversation_id(), settings.max_hops
+
+    # the receipt
+
+    def _warnings(
+        self, call: SendCall, selected: Selected, settings: CallerSettings, changes: tuple[str, ...]
+    ) -> list[dict[str, str]]:
+        warnings = []
+
+        def warn(code: str, text: str) -> None:
+            warnings.append({"code": code, "text": text})
+
+        if selected.by == "panel-focus":
+            warn("unaddressed", "No session_id was given: compare target_session_id before you report this as done.")
+        if selected.by == "new":
+            warn("new_conversation", "The message opens a new conversation in the panel.")
+        if selected.state is not None and selected.state.turn_since:
+            warn("peer_busy", "The peer is in the middle of a turn; the message waits for its end.")
+        if not call.caller.session:
+            warn("unknown_caller", f"Your own session is not known ({call.caller.how}): the answer is only recorded.")
+        elif not self._is_live(call.caller.agent, call.caller.session):
+            warn("no_return_route", "Your session has no live panel: read the answer with bridge_status(delivery_id).")
+        if selected.state is not None and not selected.state.shows_message:
+            warn("message_not_shown", "The peer's panel shows the answer but not your message.")
+        for change in changes:
+            warn("text_changed", f"To be harmless on arrival, the text was changed: {change}.")
+        for note in settings.notes:
+            warn("not_granted", note)
+        return warnings
+
+    def _receipt(self, delivery: Delivery, call: SendCall, selected: Selected, warnings: list[dict[str, str]]) -> dict[str, Any]:
+        """Every field of DE-02, but for the hop, which is only known when it is spent."""
+        now = wall_clock()
+        ahead = self._book.queue(delivery.target)
+        state = selected.state
+        returns = self._is_live(call.caller.agent, call.caller.session) if call.caller.session else False
+        approval = state.approval if state is not None else None
+        where = "It will come to this session as a new message" if returns else "It is kept with the delivery"
+        return {
+            "ok": True,
+            "accepted": True,
+            "delivery_id": delivery.id,
+            "state": delivery.state.value,
+            "conversation_id": delivery.conversation,
+            "hop": 0,
+            "hops_remaining": 0,
+            "note": f"Queued; there is no answer yet. {where}; do not wait for it in this turn.",
+            "target_agent": delivery.agent,
+            "target_session_id": delivery.session or None,
+            "target_name": delivery.target_name or None,
+            "target_selected_by": delivery.selected_by,
+            "caller_supplied_session_id": delivery.selected_by == "caller",
+            "route": "panel",
+            "sender_agent": delivery.sender_agent or None,
+            "reply_lands_in_session": delivery.sender_session or None,
+            "return_panel_available_now": returns,
+            "return_route": "panel" if returns else None,
+            "queue_depth": len(ahead),
+            "peer_queue": {
+                "ahead": len(ahead),
+                "oldest_seconds": int(now - ahead[0].created) if ahead else 0,
+                "runs_turn": bool(state is not None and state.turn_since),
+                "awaits_approval": approval.tool if approval is not None else None,
+            },
+            "will_create_session": not delivery.session,
+            "target_last_activity_seconds_ago": _ago(now, state.last_human if state is not None else 0.0),
+            "idle_limit_seconds": None,
+            "warnings": warnings,
+            "warning": " ".join(warning["text"] for warning in warnings),
+        }
+
+
+def _numbered(receipt: dict[str, Any], delivery: Delivery) -> dict[str, Any]:
+    return {**receipt, "hop": delivery.hop, "hops_remaining": max(0, delivery.max_hops - delivery.hop)}
+
+
+def _ago(now: float, moment: float) -> int | None:
+    return int(now - moment) if moment else None

@@ -1,0 +1,107 @@
+"""The MCP process's connection to the broker: loaded in a thread while the handshake is answered already.
+
+Owns what is handed over to the broker about this process (EN-11, MC-01): values that hold no secret, and of secrets the
+names alone. Who is calling is decided in the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from broker import VERSION
+from broker.baseline import AUTH_NAMES, IDENTITY_NAMES, is_baseline, is_setting
+from broker.client import Client
+from broker.errors import CrossAgentError
+from broker.paths import find_home
+from broker.wire import Failure, McpLine, McpOpen, McpReady, Message
+
+if TYPE_CHECKING:
+    from mcp_server.process import Process
+
+
+class BrokerConnection:
+    """Keeps a thin session served, by whichever broker lives."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._instance = f"mcp_{secrets.token_hex(8)}"
+        self._lines: deque[bytes] = deque()
+        self._ready = False
+        self._client = Client(
+            find_home(),
+            hello=self._hello,
+            received=self._received,
+            woken=self._woken,
+            autostart=os.environ.get("CROSS_AGENT_AUTOSTART", "").lower() not in ("0", "false", "no", "off"),
+            note=lambda _: None,
+        )
+
+    def run(self) -> None:
+        self._client.run()
+
+    def send(self, lines: list[bytes], *, wanted: bool) -> None:
+        """Lines for the broker that is there now; ``wanted``: somebody waits, so one may be started at once.
+
+        Called from the main thread.
+        """
+        self._lines.extend(lines)
+        if wanted and self._client.record is None:
+            self._client.start_now()
+        elif lines:
+            self._client.wake()
+
+    def trouble(self) -> dict[str, Any] | None:
+        """Why no broker is there, as far as is known."""
+        error = self._client.trouble
+        return error.as_result() if error is not None else None
+
+    # in the thread of the client
+
+    def _hello(self) -> McpOpen:
+        self._ready = False
+        environment = os.environ
+        return McpOpen(
+            instance=self._instance,
+            version=VERSION,
+            cwd=os.getcwd(),
+            surface=self._process.surface,
+            settings={name: value for name, value in environment.items() if is_setting(name)},
+            environment={name: value for name, value in environment.items() if is_baseline(name) or name in IDENTITY_NAMES},
+            auth_names=tuple(name for name in AUTH_NAMES if environment.get(name)),
+        )
+
+    def _received(self, message: Message) -> None:
+        process = self._process
+        if isinstance(message, McpReady):
+            with process.lock:
+                self._lines.clear()  # whatever was meant for an earlier one is said again as far as it is open
+                lines = process.session.connected()
+                self._ready = True
+            for line in lines:
+                self._client.send(McpLine(line))
+        elif isinstance(message, McpLine):
+            with process.lock:
+                passed = process.session.from_broker(message.line)
+            if passed is not None:
+                process.write([passed])
+        elif isinstance(message, Failure):
+            refused = CrossAgentError(
+                message.message, code=message.code, next_step=message.next_step, retry_safe=message.retry_safe
+            )
+            process.give_up(refused.as_result())
+
+    def _woken(self) -> None:
+        if self._client.record is None:
+            with self._process.lock:
+                self._process.session.disconnected()
+                self._ready = False
+            if self._client.trouble is not None:
+                with self._process.lock:
+                    answers = self._process.session.unavailable(self._client.trouble.as_result())
+                self._process.write(answers)
+            return
+        while self._ready and self._lines:
+            self._client.send(McpLine(self._lines.popleft()))

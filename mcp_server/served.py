@@ -1,0 +1,198 @@
+"""The MCP sessions that the broker serves, with the SDK, each in a task of its own.
+
+Owns the meeting of the SDK with the broker: lines in, lines out, tool calls to a `ToolHost`. The SDK is loaded once, in a
+thread, after the broker answers already; lines that come before wait. One bad session can't end another (EN-25), and no
+exception text ever reaches a client (MC-05).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from broker import VERSION
+from broker.errors import CrossAgentError, Refusal
+from mcp_server import surface
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+log = logging.getLogger("mcp_server.served")
+
+_INBOX = 1000
+"""Lines of one session that wait to be served; its client is slow or hostile beyond that."""
+
+
+class ToolHost(Protocol):
+    """What the tools do. One per session: it knows who is behind it."""
+
+    async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], request_id: str) -> dict[str, Any]:
+        """The result of a call. Raises CrossAgentError."""
+        ...
+
+
+class McpSessions:
+    """Every MCP session of one broker."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[object, _Session] = {}
+        self._sdk: asyncio.Future[_Sdk] | None = None
+
+    def load(self) -> None:
+        """Begins to load the SDK; a second of CPU that nobody waits for."""
+        self._loading()
+
+    def open(self, owner: object, host: ToolHost, send: Callable[[bytes], None]) -> None:
+        """Begins a session for ``owner``; one that it had is over."""
+        self.close(owner)
+        self._sessions[owner] = _Session(self._loading(), host, send)
+
+    def line(self, owner: object, line: bytes) -> None:
+        session = self._sessions.get(owner)
+        if session is not None:
+            session.line(line)
+
+    def close(self, owner: object) -> None:
+        session = self._sessions.pop(owner, None)
+        if session is not None:
+            session.end()
+
+    def close_all(self) -> None:
+        for owner in tuple(self._sessions):
+            self.close(owner)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def _loading(self) -> asyncio.Future[_Sdk]:
+        if self._sdk is None:
+            self._sdk = asyncio.get_running_loop().run_in_executor(None, _Sdk)
+        return self._sdk
+
+
+class _Sdk:
+    """The SDK's names that are used here, imported when this is made: over a second of CPU, 60 MiB."""
+
+    def __init__(self) -> None:
+        import anyio
+        import mcp_types
+        from mcp.server.lowlevel import NotificationOptions, Server
+        from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+        from mcp.shared.message import SessionMessage
+
+        self.anyio = anyio
+        self.types = mcp_types
+        self.server = Server
+        self.options = NotificationOptions(tools_changed=True)
+        self.message = SessionMessage
+        self.bus = InMemorySubscriptionBus
+        self.listen = ListenHandler
+
+
+class _Session:
+    def __init__(self, sdk: asyncio.Future[_Sdk], host: ToolHost, send: Callable[[bytes], None]) -> None:
+        self._sdk = sdk
+        self._host = host
+        self._send = send
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue(_INBOX)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def line(self, line: bytes) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except asyncio.QueueFull:
+            log.warning("an MCP session has sent %d lines that could not be served; it is ended", _INBOX)
+            self.end()
+
+    def end(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            await self._serve(await asyncio.shield(self._sdk))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # whatever one session does, the others go on
+            log.error("an MCP session ended by %s", type(error).__name__, exc_info=error)
+
+    async def _serve(self, sdk: _Sdk) -> None:
+        server = make_server(sdk, self._host)
+        to_server, from_client = sdk.anyio.create_memory_object_stream[Any](_INBOX)
+        to_client, from_server = sdk.anyio.create_memory_object_stream[Any](_INBOX)
+
+        async def feed() -> None:
+            async with to_server:
+                while True:
+                    line = await self._lines.get()
+                    try:
+                        message = sdk.types.jsonrpc_message_adapter.validate_json(line)
+                    except ValueError:
+                        continue  # garbage ends nothing, and is owed no answer
+                    await to_server.send(sdk.message(message))
+
+        async def drain() -> None:
+            async for message in from_server:
+                self._send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+        async with sdk.anyio.create_task_group() as group:
+            group.start_soon(feed)
+            group.start_soon(drain)
+            await server.run(from_client, to_client, server.create_initialization_options(sdk.options))
+            group.cancel_scope.cancel()
+
+
+def make_server(sdk: _Sdk, host: ToolHost) -> Server[Any]:
+    """The SDK's server for one session."""
+    types = sdk.types
+    listed = [
+        types.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tool.input_schema(),
+            annotations=types.ToolAnnotations(
+                read_only_hint=tool.read_only, destructive_hint=False, idempotent_hint=tool.read_only, open_world_hint=False
+            ),
+        )
+        for tool in surface.TOOLS
+    ]
+
+    async def list_tools(context: Any, parameters: Any) -> Any:
+        del context, parameters
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(context: Any, parameters: Any) -> Any:
+        meta = {str(name): value for name, value in dict(context.meta or {}).items()}
+        result, failed = await _call(host, parameters.name, parameters.arguments or {}, meta, context.request_id)
+        text = json.dumps(result, ensure_ascii=False)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=text)], structured_content=result, is_error=failed
+        )
+
+    return sdk.server(
+        surface.NAME,
+        version=VERSION,
+        title="cross-agent",
+        instructions=surface.INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_subscriptions_listen=sdk.listen(sdk.bus()),
+    )
+
+
+async def _call(
+    host: ToolHost, name: str, arguments: dict[str, Any], meta: Mapping[str, Any], request_id: object
+) -> tuple[dict[str, Any], bool]:
+    """The one place where an error becomes what a client reads (MC-05)."""
+    try:
+        checked = surface.tool(name).arguments(arguments)
+        return await host.call(name, checked, meta, f"{type(request_id).__name__}:{request_id}"), False
+    except CrossAgentError as error:
+        return error.as_result(), True
+    except Exception as error:  # a fault of ours: its text may quote the message, so only its kind is told
+        log.error("%s failed by %s", name, type(error).__name__, exc_info=error)
+        fault = Refusal("internal_error", "the broker failed at this call", "See logs/broker.log.", retry_safe=False)
+        return fault.as_result(), True

@@ -1,0 +1,187 @@
+"""The thin session: what a per-session MCP process remembers of its client, so that brokers may come and go. No I/O.
+
+Owns the client's handshake, the ids of its open requests and its open subscription, and nothing else (MC-01). The
+handshake, `ping` and the tool list are answered here, from bytes made beforehand, whether or not a broker is there (MC-08).
+To a new broker generation the handshake, the subscription and every unanswered request are said again: a request keeps its
+id, so that the broker knows a repeated one by its key.
+"""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CALL_DEADLINE = 30.0
+"""Seconds after which an unanswered request is answered with an error; the broker answers in milliseconds."""
+
+
+class ThinSession:
+    """One client's session.
+
+    Args:
+        answers: the handshake's answers, as `handshake.read` gives them.
+    """
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self._answers = answers
+        self._handshake: list[bytes] = []
+        self._handshake_id: object = None
+        self._subscriptions: dict[str, bytes] = {}
+        self._open: dict[str, tuple[bytes, float, str]] = {}
+        self._version = ""
+        self._connected = False
+        self._swallow: set[str] = set()
+        self._acknowledged: set[str] = set()
+        self._swallow_acknowledgement: set[str] = set()
+
+    # from the client
+
+    def from_client(self, line: bytes, now: float) -> tuple[list[bytes], list[bytes]]:
+        """What ``line`` causes: (lines for the client, lines for the broker). Garbage causes nothing and ends nothing.
+
+        Args:
+            now: monotonic seconds.
+        """
+        message = _object(line)
+        method = message.get("method")
+        if not isinstance(method, str):
+            return [], self._forward(line)  # an answer to a request of the server's, or nothing at all
+        if "id" not in message:
+            return [], self._notification(method, message, line)
+        if message["id"] is None or isinstance(message["id"], (float, bool, list, dict)):
+            return [], []
+        answer = self._beforehand(method, message, line)
+        if answer is not None:
+            return [answer], self._forward(line) if method == "initialize" else []
+        key = _key(message["id"])
+        if method == "subscriptions/listen":
+            self._subscriptions[key] = line
+        else:
+            self._open[key] = (line, now + CALL_DEADLINE, method)
+        return [], self._forward(line)
+
+    def _beforehand(self, method: str, message: dict[str, Any], line: bytes) -> bytes | None:
+        """The answer that needs no broker, None when there is none."""
+        parameters = message.get("params")
+        parameters = parameters if isinstance(parameters, dict) else {}
+        meta = parameters.get("_meta")
+        modern = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if method == "initialize" and modern is None:
+            asked = parameters.get("protocolVersion")
+            known = self._answers["initialize"]
+            self._version = asked if isinstance(asked, str) and asked in known else max(known)
+            self._handshake = [line]
+            self._handshake_id = message["id"]
+            self._swallow.add(_key(message["id"]))
+            return _result(message["id"], known[self._version])
+        if method == "ping" and modern is None:
+            return _result(message["id"], {})
+        if method == "server/discover" and modern in self._answers["discover"]["supportedVersions"]:
+            return _result(message["id"], self._answers["discover"])
+        version = modern or self._version
+        if method == "tools/list" and version in self._answers["tools"]:
+            return _result(message["id"], self._answers["tools"][version])
+        return None
+
+    def _notification(self, method: str, message: dict[str, Any], line: bytes) -> list[bytes]:
+        if method == "notifications/initialized" and self._handshake:
+            self._handshake = [*self._handshake[:1], line]
+        if method == "notifications/cancelled":
+            parameters = message.get("params")
+            if isinstance(parameters, dict):
+                key = _key(parameters.get("requestId"))
+                self._open.pop(key, None)  # a cancelled request is owed no answer
+                self._subscriptions.pop(key, None)
+        return self._forward(line)
+
+    def _forward(self, line: bytes) -> list[bytes]:
+        return [line] if self._connected and line.strip() else []
+
+    # from the broker
+
+    def connected(self) -> list[bytes]:
+        """A broker serves this session: the lines that bring it to where the last one was."""
+        self._connected = True
+        if self._handshake:
+            self._swallow.add(_key(self._handshake_id))
+        self._swallow_acknowledgement = set(self._acknowledged)
+        requests = [line for line, _, _ in self._open.values()]
+        return [*self._handshake, *self._subscriptions.values(), *requests]
+
+    def disconnected(self) -> None:
+        self._connected = False
+
+    def from_broker(self, line: bytes) -> bytes | None:
+        """What of the broker's line the client gets: None for what it has had already."""
+        message = _object(line)
+        if "method" in message:
+            return self._pass_notification(message, line)
+        key = _key(message.get("id"))
+        if key in self._swallow:
+            self._swallow.discard(key)
+            return None
+        if self._open.pop(key, None) is None and self._subscriptions.pop(key, None) is None:
+            return None  # answered already, by us at its deadline or by an earlier broker
+        self._acknowledged.discard(key)
+        return line
+
+    def _pass_notification(self, message: dict[str, Any], line: bytes) -> bytes | None:
+        if message["method"] == "notifications/subscriptions/acknowledged":
+            meta = (message.get("params") or {}).get("_meta") or {}
+            key = _key(meta.get("io.modelcontextprotocol/subscriptionId"))
+            if key in self._swallow_acknowledgement:
+                self._swallow_acknowledgement.discard(key)
+                return None
+            self._acknowledged.add(key)
+        return line
+
+    # time
+
+    def next_deadline(self) -> float | None:
+        """When the earliest open request is overdue, in monotonic seconds."""
+        return min((deadline for _, deadline, _ in self._open.values()), default=None)
+
+    def overdue(self, now: float, why: dict[str, Any]) -> list[bytes]:
+        """Answers for the requests that are overdue; ``why`` is the error that a tool call reports."""
+        late = [key for key, (_, deadline, _) in self._open.items() if deadline <= now]
+        return [self._give_up(key, why) for key in late]
+
+    def unavailable(self, why: dict[str, Any]) -> list[bytes]:
+        """Answers for every open request: no broker can be had."""
+        return [self._give_up(key, why) for key in tuple(self._open)]
+
+    def _give_up(self, key: str, why: dict[str, Any]) -> bytes:
+        line, _, method = self._open.pop(key)
+        identifier = _object(line)["id"]
+        if method != "tools/call":
+            error = {"code": -32603, "message": why["error"]}
+            return _line({"jsonrpc": "2.0", "id": identifier, "error": error})
+        text = json.dumps(why, ensure_ascii=False)
+        result = {"content": [{"type": "text", "text": text}], "structuredContent": why, "isError": True}
+        if not self._handshake:
+            result["resultType"] = "complete"  # 2026-07-28
+        return _result(identifier, result)
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _key(identifier: object) -> str:
+    return f"{type(identifier).__name__}:{identifier}"
+
+
+def _result(identifier: object, result: dict[str, Any]) -> bytes:
+    return _line({"jsonrpc": "2.0", "id": identifier, "result": result})
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
