@@ -74,7 +74,7 @@ build() {
   uv=$(command -v uv) || uv=
   find_interpreter || return
   directory=.venv-$sum-$version
-  if ! complete; then
+  if ! is_complete; then
     say "setting up $directory: Python $version, $lock, with ${uv:-venv and pip} (once; some seconds to a minute)"
     [ -n "$uv" ] && install_with_uv || install_with_pip || { rm -rf "$directory"; return 1; }
   fi
@@ -83,7 +83,7 @@ build() {
   say "environment is ready"
 }
 
-complete() {
+is_complete() {
   [ -r "$directory/cross-agent-stamp" ] || return
   { read -r python && read -r library && read -r key; } <"$directory/cross-agent-stamp"
   [ "$python $key" = "$root/$directory/bin/python $runtime_sum-$version" ] && [ -x "$python" ] && [ -e "$library" ]
