@@ -263,6 +263,9 @@ class Broker:
         if request.operation == "events":
             missed = self._events.since(int(parameters.get("after", 0)))
             return {"sequence": self._events.sequence, "events": missed}
+        if request.operation == "next_event":
+            await self._events.next()
+            return {"sequence": self._events.sequence}
         if request.operation == "stop":
             self._loop.call_soon(self._end, "stopped by hand")
             return self.process_facts()

@@ -6,6 +6,7 @@ that a reader knows what it missed and asks for it; it never carries the text of
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Any
 
@@ -22,6 +23,7 @@ class Events:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, generation: int) -> None:
         self._generation = generation
         self._sequence = 0
+        self._next: asyncio.Future[None] | None = None
         self._recent: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self._socket = context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -37,10 +39,19 @@ class Events:
         self._sequence += 1
         event = {"generation": self._generation, "sequence": self._sequence, "kind": kind, **facts}
         self._recent.append(event)
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
         try:
             self._socket.send(msgpack.packb(event, unicode_errors="surrogateescape"), zmq.NOBLOCK)
         except zmq.Again:
             pass  # the reader sees the gap in the numbers and asks
+
+    async def next(self) -> None:
+        """Waits for the next event."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._next)
 
     def since(self, sequence: int) -> list[dict[str, Any]] | None:
         """The events after ``sequence``; None when some of them are forgotten: take a snapshot."""

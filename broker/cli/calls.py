@@ -1,0 +1,74 @@
+"""One call to the broker and its answer, for commands. Blocking, bounded, and repeated with its key if a broker dies.
+
+Owns nothing but the way there: what may be asked is `broker.app`'s.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+import zmq
+
+from broker.client import Connection
+from broker.errors import BrokerUnreachable, CrossAgentError
+from broker.paths import Home
+from broker.processes import open_death_watch
+from broker.rendezvous import BrokerRecord, read_record, start_broker, wait_for_broker
+from broker.wire import Failure, Reply, Request
+
+
+def call(home: Home, operation: str, *, start: bool = False, patience: float = 10.0, **parameters: Any) -> dict[str, Any]:
+    """The broker's answer to ``operation``.
+
+    Args:
+        start: start a broker if there is none.
+        patience: seconds for everything together.
+
+    Raises:
+        BrokerUnreachable: none is there, or none answered in time.
+        CrossAgentError: the broker answered with a failure.
+    """
+    deadline = time.monotonic() + patience
+    request = Request(f"cli_{secrets.token_hex(8)}/1", operation, parameters)
+    while True:
+        record = read_record(home)
+        if record is None and start:
+            start_broker(home)
+            record = wait_for_broker(home, deadline)
+        if record is None:
+            raise BrokerUnreachable("no broker is running", code="no_broker", next_step="`cross-agent broker start` starts one.")
+        answer = _ask(record, request, deadline)
+        if isinstance(answer, Reply):
+            return answer.result
+        if isinstance(answer, Failure):
+            raise CrossAgentError(answer.message, code=answer.code, next_step=answer.next_step, retry_safe=answer.retry_safe)
+        if time.monotonic() >= deadline:
+            raise BrokerUnreachable(f"broker {record.process} did not answer within {patience:.0f} s")
+
+
+def _ask(record: BrokerRecord, request: Request, deadline: float) -> Reply | Failure | None:
+    """None when the broker died or the time is over."""
+    death = open_death_watch(record.process)
+    if death is None:
+        return None
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    connection = Connection(context, record, death)
+    try:
+        connection.send(request)
+        poller = zmq.Poller()
+        poller.register(death, zmq.POLLIN)
+        while (left := deadline - time.monotonic()) > 0:
+            poller.register(connection.socket, connection.wanted)
+            ready = dict(poller.poll(int(left * 1000) + 1))
+            connection.flush()
+            for message in connection.receive():
+                if isinstance(message, (Reply, Failure)) and message.key in ("", request.key):
+                    return message
+            if death in ready:
+                return None
+        return None
+    finally:
+        connection.close()
+        context.destroy(0)

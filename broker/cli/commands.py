@@ -1,0 +1,139 @@
+"""The commands. Each says what it did, and ends with 0 only when it did it; errors are one sentence and what to do next.
+
+Exit statuses: 0 done, 1 refused or failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from broker import VERSION
+from broker.cli.calls import call
+from broker.errors import CrossAgentError
+from broker.paths import find_home
+from broker.processes import open_death_watch
+from broker.rendezvous import read_record, start_broker, wait_for_broker
+
+_PATIENCE = 20.0
+"""Seconds that a broker gets to come up or to end."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="cross-agent")
+def cli() -> None:
+    """Lets the coding-agent sessions that you have open talk to each other.
+
+    \b
+      cross-agent demo             a whole exchange between two panels, without any account
+      cross-agent broker status    what is running
+      cross-agent mcp              the MCP server, as agents start it
+    """
+
+
+@cli.command()
+@click.option("--surface", default="cross-agent", show_default=True, help="Which tools to serve.")
+def mcp(surface: str) -> None:
+    """The MCP server that agents start; speaks JSON-RPC on stdin and stdout."""
+    del surface  # started by `entry`, which never comes here: the command exists for its help
+
+
+@cli.group()
+def broker() -> None:
+    """The one process per user that carries messages. It starts by itself; these are for people."""
+
+
+@broker.command("run")
+def broker_run() -> None:
+    """Run the broker in the foreground until it is idle or interrupted."""
+    from broker.app import run
+
+    with _errors():
+        sys.exit(run(find_home(), detached=False))
+
+
+@broker.command("start")
+def broker_start() -> None:
+    """Start the broker if none is running; also after it died too often to start by itself."""
+    home = find_home()
+    with _errors():
+        started = start_broker(home, by_hand=True)
+        record = wait_for_broker(home, time.monotonic() + _PATIENCE)
+        if record is None:
+            raise CrossAgentError("the broker did not come up", next_step=f"Read {home.logs}/broker.log.")
+        click.echo(f"broker {'started' if started else 'was running'}: pid {record.pid}, generation {record.generation}")
+
+
+@broker.command("stop")
+def broker_stop() -> None:
+    """Stop the broker. Deliveries under way stay recorded and go on with the next one."""
+    home = find_home()
+    with _errors():
+        record = read_record(home)
+        if record is None:
+            click.echo("no broker is running")
+            return
+        watch = open_death_watch(record.process)
+        call(home, "stop")
+        if watch is not None and not _readable_within(watch, _PATIENCE):
+            os.kill(record.pid, signal.SIGTERM)
+        click.echo(f"broker stopped: pid {record.pid}")
+
+
+@broker.command("status")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def broker_status(as_json: bool) -> None:
+    """Show whether a broker is running, and what is connected to it."""
+    with _errors():
+        facts = call(find_home(), "status")
+        if as_json:
+            click.echo(json.dumps(facts))
+            return
+        click.echo(
+            f"broker running: pid {facts['pid']}, generation {facts['generation']}, version {facts['version']}, "
+            f"up {facts['uptime_seconds']} s, {facts['panels']} panels, {facts['mcp_sessions']} MCP sessions"
+        )
+
+
+@cli.command()
+@click.option("--real", is_flag=True, help="With the Claude Code and Codex installed here, and their accounts.")
+@click.option("--yes", is_flag=True, help="With --real: do not ask before turns are spent.")
+def demo(real: bool, yes: bool) -> None:
+    """Show a whole exchange: a Claude Code panel asks a Codex panel, and the answer comes back.
+
+    Real broker, real shims, real MCP server. Without --real the two agents are stand-ins that speak the agents' own
+    protocols and follow a script, so that no account is needed.
+    """
+    from broker.cli.demo import run_demo
+
+    if real and not yes:
+        click.confirm("This spends 2 turns of your Claude Code account and 1 of your Codex account. Go on?", abort=True)
+    with _errors():
+        sys.exit(run_demo(real=real, show=click.echo))
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """The one place where an error becomes what a person reads."""
+    try:
+        yield
+    except CrossAgentError as error:
+        click.echo(f"cross-agent: {error} [{error.code}]", err=True)
+        if error.next_step:
+            click.echo(f"  {error.next_step}", err=True)
+        sys.exit(1)
+
+
+def _readable_within(fd: int, seconds: float) -> bool:
+    import select
+
+    ready, _, _ = select.select([fd], [], [], seconds)
+    os.close(fd)
+    return bool(ready)
