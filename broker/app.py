@@ -22,6 +22,7 @@ from broker.carrier import Carrier
 from broker.clock import wall_clock
 from broker.errors import CrossAgentError, Fenced, Refusal
 from broker.events import Events
+from broker.failpoints import fail_point
 from broker.logs import begin_logging
 from broker.panels import Panel, Panels
 from broker.paths import Home
@@ -159,8 +160,14 @@ class Broker:
 
     def _stage(self, peer: Peer, report: StageReport) -> None:
         """Acknowledged when it is in the database, so that no crash between the two loses it."""
-        seen = self._loop.create_future()
-        seen.add_done_callback(lambda _: self._peers.send(peer, StageSeen(report.number)))
+
+        def acknowledge(_: asyncio.Future[None]) -> None:
+            fail_point("broker.stage-seen.before")
+            self._peers.send(peer, StageSeen(report.number))
+            fail_point("broker.stage-seen.after")
+
+        seen: asyncio.Future[None] = self._loop.create_future()
+        seen.add_done_callback(acknowledge)
         attempt = self._book.attempt(report.attempt)
         if attempt is not None and attempt.instance != str(peer.process):
             log.warning("%s reports on an attempt of %s", peer.process, attempt.instance)

@@ -173,12 +173,12 @@ class Store:
                         connection.execute("ROLLBACK TO one")
                         results.append((future, None, error))
                     connection.execute("RELEASE one")
-                fail_point("broker.before-commit")
+                fail_point("broker.commit.before")
         except BaseException as error:
             for _, future in batch:
                 self._resolve(future, None, error)
             raise
-        fail_point("broker.after-commit")
+        fail_point("broker.commit.after")
         for future, value, failure in results:
             self._resolve(future, value, failure)
         if transaction.checkpoint_wanted:

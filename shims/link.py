@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from broker import VERSION
 from broker.client import Client
 from broker.errors import CrossAgentError
+from broker.failpoints import fail_point
 from broker.paths import find_home
-from broker.wire import Message, Register, Welcome
+from broker.wire import Message, Register, StageReport, Welcome
 from shims.journal import Journal
 from shims.observe import Observer
 from shims.panel import Panel
@@ -118,7 +119,12 @@ class Link:
         messages = self.panel.outgoing()
         self._note_prompts()
         for message in messages:
+            told = isinstance(message, StageReport)
+            if told:
+                fail_point("shim.stage.before")
             self._client.send(message)
+            if told:
+                fail_point("shim.stage.after")
         if self._ending and (self._client.record is None or self.panel.settled()):
             self._client.stop()
 

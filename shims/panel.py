@@ -203,12 +203,12 @@ class Panel:
                     self._reject(write.attempt, "too_late" if late else "closed" if closing else "busy")
                     self._wake()
                     return False
-            fail_point("shim.before-write")
+            fail_point("shim.write.before")
             return True
 
         def written() -> None:
             if write.message:
-                fail_point("shim.after-write")
+                fail_point("shim.write.after")
                 with self._lock:
                     self._report(write.attempt, StageName.WRITTEN)
                 self._wake()

@@ -7,6 +7,7 @@ from the presence records who is about to be (SH-22).
 from __future__ import annotations
 
 from broker.deliveries import Attempt, Delivery
+from broker.failpoints import fail_point
 from broker.panels import Panel, Panels
 from broker.paths import Home
 from broker.peers import Peers
@@ -64,6 +65,7 @@ class PanelRoute:
         if panel is None:
             return  # it went between the choice and the commit: its end settles the attempt
         title = f"{agent(delivery.sender_agent).product}: {delivery.summary}" if delivery.sender_agent else delivery.summary
+        fail_point("broker.inject.before")
         self._peers.send(
             panel.peer,
             Inject(
@@ -79,6 +81,7 @@ class PanelRoute:
                 cwd=delivery.cwd,
             ),
         )
+        fail_point("broker.inject.after")
 
     def ask(self, attempt: Attempt) -> None:
         """Asks the instance what became of an attempt; one that never saw it refuses it from then on."""
