@@ -133,8 +133,8 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def make_venv(directory: Path) -> Path:
-    """A virtual environment that has the packages of the running one, by link; returns its site-packages."""
+def make_venv(directory: Path, *, linked: bool = True) -> Path:
+    """A virtual environment, with the packages of the running one if ``linked``; returns its site-packages."""
     subprocess.run(
         [base_python(), "-I", "-m", "venv", "--without-pip", str(directory)],
         check=True,
@@ -142,11 +142,17 @@ def make_venv(directory: Path) -> Path:
         timeout=PATIENCE,
     )
     packages = directory / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    if linked:
+        link_packages(packages)
+    return packages
+
+
+def link_packages(packages: Path) -> None:
+    """What the running environment has and ``packages`` has not, by link."""
     for scheme in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         for entry in Path(scheme).iterdir():
             if not (packages / entry.name).exists() and entry.name not in {*ROOMS, "__pycache__"}:
                 (packages / entry.name).symlink_to(entry)
-    return packages
 
 
 def stamp(made: Checkout, directory: Path) -> None:
