@@ -129,7 +129,11 @@ class Observer:
 
     def _outstanding(self) -> bool:
         tracker = self._tracker
-        return tracker is not None and tracker.outstanding()
+        try:
+            return tracker is not None and tracker.outstanding()
+        except Exception as error:  # as above
+            self.switch_off(f"the tracker failed: {type(error).__name__}")
+            return False
 
     def _judge(self, start: bytes, whole: bool) -> str:
         with self.lock:

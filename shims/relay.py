@@ -16,6 +16,7 @@ from __future__ import annotations
 import _thread
 import os
 import select
+import time
 
 from shims.child import end_like, spawn
 
@@ -46,6 +47,9 @@ CHUNK = 65536
 
 LAST_BYTES = 1 << 20
 """Bytes that are still passed on once the agent is gone: as much as a pipe can hold, and no more of what a grandchild writes."""
+
+LAST_SECONDS = 1.0
+"""How long an editor that has asked for the end may take to read the agent's last words."""
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT", "SIGTSTP")
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
@@ -237,6 +241,7 @@ class Relay:
         self._to_agent: Pump | None = None
         self._to_editor: Pump | None = None
         self._all_passed = False
+        self._asked_to_end = False
         self._last_status: int | None = None
         """How the agent ended, while what it wrote last is still being passed on."""
 
@@ -303,7 +308,11 @@ class Relay:
         assert self._to_editor is not None
         self._to_editor.drain()
         self._last_status = status
+        deadline = time.monotonic() + LAST_SECONDS
         while not self._all_passed:
+            left = deadline - time.monotonic() if self._asked_to_end else None
+            if not select.select([self._events_read], [], [], left if left is None else max(0.0, left))[0]:
+                break
             os.read(self._events_read, 4096)
         self._last_status = None
         return status
@@ -345,6 +354,7 @@ class Relay:
                 end_like(self._last_status)  # the agent is gone, and the editor neither reads its last words nor waits
             return
         if number == _signal.SIGTERM:
+            self._asked_to_end = True
             self._on_term()
         try:
             os.kill(self._pid, number)

@@ -10,8 +10,10 @@ import pytest
 
 from tests.integration.editor import Editor
 from tests.integration.installation import Installation, Shim, install, make_child
+from tests.integration.processes import appears
 
 OpenPanel = Callable[..., Editor]
+Attended = Callable[[Editor], None]
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +42,13 @@ def open_panel(shim: Shim, tmp_path: Path) -> Iterator[OpenPanel]:
     yield start
     for editor in opened:
         editor.close()
+
+
+@pytest.fixture
+def attended(home: Path) -> Callable[[Editor], None]:
+    """Waits until a shim has loaded everything and observes: its bell for a broker hangs then."""
+
+    def wait(editor: Editor) -> None:
+        appears(home, f"run/wake/{editor.pid}@*")
+
+    return wait

@@ -35,6 +35,17 @@ def reaches_state(pid: int, wanted: str, seconds: float) -> bool:
     return False
 
 
+def appears(path: Path, pattern: str, seconds: float = 10.0) -> Path:
+    """The first file below ``path`` that fits ``pattern``, once there is one."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = next(path.glob(pattern), None)
+        if found is not None:
+            return found
+        select.select([], [], [], 0.005)
+    raise AssertionError(f"no {pattern} in {path} after {seconds} s")
+
+
 def resident_kib(pid: int) -> int:
     """Memory of ``pid`` now, the peak being what counts for a bound (VmHWM)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -1,0 +1,162 @@
+"""The launchers: an interpreter that is sure to start, or the agent without one, found in the stated order (SH-16)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.editor import PATIENCE
+from tests.integration.installation import Installation, Shim, install, make_child
+
+pytestmark = pytest.mark.requirement("SH-01", "SH-16")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Installation:
+    return install(tmp_path / "own installation")
+
+
+def _report(shim: Shim, command: list[str], variables: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    environment = {**shim.environment, "PATH": "/usr/bin:/bin", **variables}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, b"")
+    report: dict[str, Any] = json.loads(out)
+    return process.pid, report
+
+
+def _no_environment(own: Installation) -> None:
+    own.stamp.unlink()
+
+
+def _interpreter_gone(own: Installation) -> None:
+    own.write_stamp("/nonexistent/bin/python")
+
+
+def _interpreter_no_file(own: Installation) -> None:
+    own.write_stamp("/usr")
+
+
+def _library_gone(own: Installation) -> None:
+    python, _ = own.stamp.read_text().split("\n", 1)
+    own.write_stamp(python, "/nonexistent/os.py")
+
+
+def _dangling_environment(own: Installation) -> None:
+    (own.root / ".venv").rename(own.root / "moved")
+    (own.root / ".venv").symlink_to("gone")
+
+
+def _empty_stamp(own: Installation) -> None:
+    own.stamp.write_text("")
+
+
+def _half_a_stamp(own: Installation) -> None:
+    own.stamp.write_text(own.stamp.read_text().split("\n")[0])
+
+
+def _rooms_gone(own: Installation) -> None:
+    (own.root / "shims").unlink()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _no_environment,
+        _interpreter_gone,
+        _interpreter_no_file,
+        _library_gone,
+        _dangling_environment,
+        _empty_stamp,
+        _half_a_stamp,
+        _rooms_gone,
+    ],
+)
+@pytest.mark.requirement("SH-07")
+def test_without_a_usable_interpreter_a_panel_is_the_agent(shim: Shim, own: Installation, tmp_path: Path, spoil: Any) -> None:
+    spoil(own)
+    command, environment = Shim(shim.agent, own, shim.environment).panel(make_child("report", tmp_path))
+    pid, report = _report(shim, command, environment)
+    assert report["pid"] == pid
+
+
+def test_the_order_of_fallbacks(shim: Shim, own: Installation, home: Path, tmp_path: Path) -> None:
+    """Argument (Claude), variable, record of the last good one, PATH; each gone, the next."""
+    _no_environment(own)
+    agent, panel = shim.agent, ["app-server"] if shim.agent == "codex" else ["--input-format", "stream-json"]
+    places = {name: tmp_path / name for name in ("argument", "variable", "record", "path")}
+    for place in places.values():
+        place.mkdir()
+        make_child("report", place, as_name=agent)
+    binary = {name: place / agent for name, place in places.items()}
+    record = home / "run" / f"real-{agent}"
+    record.parent.mkdir()
+    record.write_text(str(binary["record"]))  # no newline at its end, as the shim writes it
+    variables = {f"CROSS_AGENT_REAL_{agent.upper()}": str(binary["variable"]), "PATH": f"{places['path']}:/usr/bin:/bin"}
+    launcher = str(own.launcher(agent))
+    wrapped = [str(binary["argument"])] if agent == "claude" else []
+    for name in ("argument", "variable", "record", "path"):
+        if name == "argument" and agent != "claude":
+            continue
+        _, report = _report(shim, [launcher, *wrapped, *panel], variables)
+        assert report["argv"] == [str(binary[name]), *panel]
+        binary[name].unlink()
+
+
+def test_the_last_good_binary_is_recorded(shim: Shim, own: Installation, home: Path, tmp_path: Path) -> None:
+    record = home / "run" / f"real-{shim.agent}"
+    record.parent.mkdir()
+    real = make_child("report", tmp_path, as_name="some name")
+    record.write_text(str(real))
+    _no_environment(own)
+    _, report = _report(shim, [str(own.launcher(shim.agent)), "--version"], {})
+    assert report["argv"] == [str(real), "--version"]
+
+
+def test_links_are_followed_without_python(shim: Shim, own: Installation, tmp_path: Path) -> None:
+    """The native installer of Claude Code leaves a link in ~/.local/bin."""
+    _no_environment(own)
+    real = make_child("report", tmp_path)
+    (tmp_path / "first").symlink_to("second")
+    (tmp_path / "second").symlink_to(real)
+    command, environment = Shim(shim.agent, own, shim.environment).panel(tmp_path / "first")
+    pid, report = _report(shim, command, environment)
+    assert report["pid"] == pid
+
+
+@pytest.mark.parametrize("how", ["relative", "by PATH", "by a link", "by a chain of links", "as an argument of sh"])
+def test_ways_to_call_a_launcher(shim: Shim, own: Installation, tmp_path: Path, how: str) -> None:
+    command, environment = Shim(shim.agent, own, shim.environment).panel(make_child("report", tmp_path))
+    launcher = own.launcher(shim.agent)
+    links = tmp_path / "links"
+    links.mkdir()
+    cwd = None
+    if how == "relative":
+        command[0], cwd = f"./{launcher.name}", launcher.parent
+    elif how == "by PATH":
+        command[0] = launcher.name
+        environment["PATH"] = f"{launcher.parent}:/usr/bin:/bin"
+    elif how == "as an argument of sh":
+        command = ["/bin/sh", str(launcher), *command[1:]]
+    else:
+        (links / "mine").symlink_to(launcher)
+        (links / "yours").symlink_to("mine")
+        command[0] = str(links / ("mine" if how == "by a link" else "yours"))
+    process = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, stdin=-3, timeout=PATIENCE)
+    report = json.loads(process.stdout)
+    assert process.stderr == b""
+    assert os.path.basename(report["argv"][0]) == "report"
+    assert report["argv"][1:] == (["--input-format", "stream-json"] if shim.agent == "claude" else ["app-server"])
+
+
+def test_an_environment_is_never_built(shim: Shim, own: Installation, tmp_path: Path) -> None:
+    _no_environment(own)
+    before = sorted(path.relative_to(own.root) for path in own.root.rglob("*"))
+    command, environment = Shim(shim.agent, own, shim.environment).panel(make_child("report", tmp_path))
+    _report(shim, command, environment)
+    assert sorted(path.relative_to(own.root) for path in own.root.rglob("*")) == before

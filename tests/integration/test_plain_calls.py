@@ -1,0 +1,189 @@
+"""Calls that are no panel's go straight to the agent: as if the editor had called it, and nothing of the shim stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.editor import PATIENCE
+from tests.integration.installation import Installation, Shim, make_child
+
+PLAIN = {
+    "claude": (
+        ("--version",),
+        ("plugin", "list", "--json"),
+        ("mcp", "list"),
+        ("mcp", "add", "x", "--", "server", "--input-format", "stream-json"),
+        ("-p", "hello", "--output-format", "stream-json"),
+        ("--input-format", "text", "-p"),
+        ("doctor",),
+        (),
+    ),
+    "codex": (
+        ("--version",),
+        ("exec", "--json", "-"),
+        ("-c", "app-server=1", "exec", "x"),
+        ("login", "status"),
+        ("app-server", "daemon", "start"),
+        ("-c", "a=b", "app-server", "proxy"),
+        ("app-server", "--listen", "ws://127.0.0.1:0"),
+        ("app-server", "generate-ts", "--out", "x"),
+        ("app-server", "--help"),
+        ("--", "app-server"),
+        ("exec", "app-server"),
+        (),
+    ),
+}
+PANEL = {
+    "claude": (
+        ("--output-format", "stream-json", "--input-format", "stream-json"),
+        ("--input-format=stream-json", "--resume", "x"),
+        ("--input-format", "text", "--input-format", "stream-json"),
+    ),
+    "codex": (
+        ("app-server",),
+        ("app-server", "--analytics-default-enabled"),
+        ("-c", "features.code_mode_host=true", "app-server", "--analytics-default-enabled"),
+        ("--config=x=y", "--enable", "app-server", "-C", "exec", "app-server", "--listen", "stdio://"),
+    ),
+}
+OF_EVERY_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
+"""Variables that a POSIX shell sets anew, and exports."""
+
+CALLS = [(agent, arguments) for agent, calls in PLAIN.items() for arguments in calls]
+PANEL_CALLS = [(agent, arguments) for agent, calls in PANEL.items() for arguments in calls]
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+    """Pid and the report of the child behind ``command``."""
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (0, b"")
+        report: dict[str, Any] = json.loads(out)
+        for name in OF_EVERY_SHELL:
+            report["environment"].pop(name, None)
+        return process.pid, report
+
+
+def _shim(agent: str, installation: Installation, home: Path) -> Shim:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "CROSS_AGENT_HOME": str(home / "state"), "ODD": "a b\udcff"}
+    mark = "CROSS_AGENT_TEST_MARK"
+    return Shim(agent, installation, {**environment, "CROSS_AGENT_AUTOSTART": "off", mark: os.environ[mark]})
+
+
+@pytest.mark.parametrize(("agent", "arguments"), CALLS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
+@pytest.mark.parametrize("linked", [False, True], ids=["by sh", "by Python"])
+@pytest.mark.requirement("SH-02", "SH-03", "SH-12")
+def test_a_plain_call_is_the_agent_itself(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], linked: bool
+) -> None:
+    child = make_child("report", tmp_path)
+    if linked:  # what a link leads to is looked at by Python
+        (tmp_path / "link").symlink_to(child)
+        child = tmp_path / "link"
+    command, environment = _shim(agent, installation, home).plain(child, *arguments)
+    _, direct = _run([str(child), *arguments], environment)
+    pid, shimmed = _run(command, environment)
+    assert shimmed["pid"] == pid
+    assert {**shimmed, "pid": 0} == {**direct, "pid": 0}
+    assert list(home.iterdir()) == [], "a plain call leaves no trace"
+
+
+@pytest.mark.parametrize(("agent", "arguments"), PANEL_CALLS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
+@pytest.mark.requirement("SH-03", "SH-12")
+def test_a_panel_call_is_intercepted(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...]
+) -> None:
+    child = make_child("report", tmp_path)
+    command, environment = _shim(agent, installation, home).plain(child, *arguments)
+    _, direct = _run([str(child), *arguments], environment)
+    pid, shimmed = _run(command, environment)
+    assert shimmed["parent"] == pid
+    # Whatever else it sees is what it would have seen.
+    assert {**shimmed, "pid": 0, "parent": 0} == {**direct, "pid": 0, "parent": 0}
+
+
+@pytest.mark.requirement("SH-02")
+def test_claude_without_a_bundled_binary(installation: Installation, home: Path, tmp_path: Path) -> None:
+    """Such a build passes the arguments alone; and `install` is a sub-command, whatever the PATH has of that name."""
+    child = make_child("report", tmp_path, as_name="claude")
+    shim = _shim("claude", installation, home)
+    for variables in ({"CROSS_AGENT_REAL_CLAUDE": str(child)}, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}):
+        for arguments in (["--version"], ["install", "stable"], ["--input-format", "stream-json"]):
+            _, report = _run([str(shim.launcher), *arguments], {**shim.environment, **variables})
+            assert report["argv"] == [str(child), *arguments]
+
+
+@pytest.mark.requirement("SH-02")
+def test_claude_by_an_interpreter(installation: Installation, home: Path, tmp_path: Path) -> None:
+    node = make_child("report", tmp_path, as_name="node")
+    shim = _shim("claude", installation, home)
+    environment = {**shim.environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for arguments in (["cli.js", "--version"], ["cli.js", "--input-format", "stream-json"]):
+        _, report = _run([str(shim.launcher), "node", *arguments], environment)
+        assert report["argv"] == [str(node), *arguments]
+
+
+@pytest.mark.requirement("SH-04")
+@pytest.mark.parametrize("python", [True, False], ids=["with Python", "without"])
+@pytest.mark.parametrize("arguments", [("--version",), ("app-server",), ("--input-format", "stream-json")], ids=" ".join)
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_a_shim_never_calls_itself(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], python: bool
+) -> None:
+    """By the variable, by a link, a copy or a hard link on the PATH: what is called in the end is the agent."""
+    shim = _shim(agent, installation, home)
+    names = [tmp_path / name for name in ("linked", "copied", "twice", "real")]
+    for directory in names:
+        directory.mkdir()
+    (names[0] / agent).symlink_to(shim.launcher)
+    (names[1] / agent).write_bytes(shim.launcher.read_bytes())
+    (names[1] / agent).chmod(0o755)
+    (names[2] / agent).symlink_to(names[0] / agent)
+    real = make_child("report", names[3], as_name=agent)
+    path = ":".join(map(str, [*names, "/usr/bin", "/bin"]))
+    broken = {} if python else {"CROSS_AGENT_SHIM_BROKEN": "1"}
+    for named in (shim.launcher, *(directory / agent for directory in names[:3])):
+        environment = {**shim.environment, **broken, "PATH": path, f"CROSS_AGENT_REAL_{agent.upper()}": str(named)}
+        command = [str(shim.launcher), str(named), *arguments] if agent == "claude" else [str(shim.launcher), *arguments]
+        _, report = _run(command, environment)
+        assert report["argv"] == [str(real), *arguments]
+
+
+@pytest.mark.requirement("SH-04", "SH-07")
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+@pytest.mark.parametrize("python", [True, False], ids=["with Python", "without"])
+def test_no_binary_anywhere_is_said(installation: Installation, home: Path, agent: str, python: bool) -> None:
+    shim = _shim(agent, installation, home)
+    broken = {} if python else {"CROSS_AGENT_SHIM_BROKEN": "1"}
+    done = subprocess.run(
+        [str(shim.launcher), "--version"],
+        env={**shim.environment, **broken, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        timeout=20,
+    )
+    assert done.returncode == 127
+    assert f"CROSS_AGENT_REAL_{agent.upper()}".encode() in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.requirement("SH-07")
+@pytest.mark.parametrize("arguments", [("--version",), ("app-server",), ("--input-format", "stream-json")], ids=" ".join)
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_a_binary_that_cannot_be_started(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...]
+) -> None:
+    bad = tmp_path / "bad"
+    bad.write_text("#!/nonexistent/interpreter\n")
+    bad.chmod(0o755)
+    command, environment = _shim(agent, installation, home).plain(bad, *arguments)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    assert done.returncode in (126, 127)
+    assert str(bad).encode() in done.stderr
+    assert b"Traceback" not in done.stderr
