@@ -70,6 +70,8 @@ class Stream(Protocol):
     writes: list[Write]
     ended: bool
     """The editor has closed its side: nothing can be injected any more."""
+    look_up_registry: bool
+    """The agent's live registry may say more now than the stream did: the link looks, and tells the tracker."""
 
     # what passes
 

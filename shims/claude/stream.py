@@ -55,7 +55,7 @@ class ClaudeStream:
         self.cli_pid = 0
         """Pid that the agent named in its `initialize` answer; 0 until then."""
         self.look_up_registry = False
-        """Set when the live registry may say more than the stream did; the panel reads it and calls `registered`."""
+        """Set when the live registry may say more than the stream did; the link reads it and calls `registered`."""
         self._session = session
         self._cwd = cwd
         self._empty = not resumed

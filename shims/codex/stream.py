@@ -59,6 +59,7 @@ class CodexStream:
         self._experimental = False
         self._initialized = False
         self.ended = False
+        self.look_up_registry = False  # everything is in the stream
         self._now = 0.0
         self._threads: dict[str, Thread] = {}
         self._asked: dict[str, tuple[str, str]] = {}
