@@ -60,7 +60,11 @@ class Panel:
     def observed(self) -> None:
         """The tracker has seen lines: what they mean for injections is noted, and the link is woken if anything changed."""
         self._collect()
-        if self._stream.look_up_registry or self._stream.sessions() != self._published or self._is_closing() != self._published_closing:
+        if (
+            self._stream.look_up_registry
+            or self._stream.sessions() != self._published
+            or self._is_closing() != self._published_closing
+        ):
             self._wake()
 
     def closing(self) -> None:
