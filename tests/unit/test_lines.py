@@ -1,0 +1,156 @@
+"""Line splitting and the sieve: what comes out does not depend on how the stream was cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shims.lines import DROP, HEAD, HOLD, LONGEST_PARSED, LONGEST_UNDECIDED, PASS, LineFilter, Sieve
+
+MARKERS = (b'"id"', b"xx")
+
+pieces = st.lists(
+    st.sampled_from([b"\n", b"\r\n", b'{"id":1}', b"x", b"xx", b"\xff", b"\x00", b'"', b'"id', b"noise", "日".encode()]),
+    max_size=40,
+).map(b"".join)
+cuts = st.lists(st.integers(min_value=0, max_value=400), max_size=12)
+
+
+def _cut(data: bytes, at: list[int]) -> list[bytes]:
+    places = [0, *sorted({min(place, len(data)) for place in at}), len(data)]
+    return [data[a:b] for a, b in pairwise(places) if b > a]
+
+
+def _filtered(chunks: list[bytes], markers: tuple[bytes, ...] = MARKERS) -> list[tuple[bytes, bool]]:
+    lines = LineFilter(markers)
+    return [line for chunk in chunks for line in lines.feed(chunk)]
+
+
+# LineFilter
+
+
+@given(pieces, cuts)
+@pytest.mark.requirement("SH-05")
+def test_filtered_lines_do_not_depend_on_the_cuts(data: bytes, at: list[int]) -> None:
+    wanted = [(line, True) for line in data.split(b"\n")[:-1] if line and any(marker in line for marker in MARKERS)]
+    assert _filtered(_cut(data, at)) == wanted
+
+
+@given(st.integers(-2, 2), st.booleans(), st.lists(st.integers(0, LONGEST_PARSED + 100), max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_lines_at_the_bound_do_not_depend_on_the_cuts(over: int, marked: bool, at: list[int]) -> None:
+    length = LONGEST_PARSED + over
+    line = (b'{"id":1}' if marked else b"{}").ljust(length, b".")
+    data = b'a"id"\n' + line + b'\n"id"b\n'
+    whole = length <= LONGEST_PARSED
+    middle = [(line if whole else line[:HEAD], whole)] if marked else []
+    assert _filtered(_cut(data, at)) == [(b'a"id"', True), *middle, (b'"id"b', True)]
+
+
+def test_a_marker_beyond_the_head_of_a_long_line_does_not_count() -> None:
+    line = b"." * LONGEST_PARSED + b'"id"\n'
+    assert _filtered([line]) == _filtered([line[:100], line[100:]]) == []
+
+
+def test_without_markers_every_line_counts() -> None:
+    assert _filtered([b"a\n\nb\nc"], ()) == [(b"a", True), (b"b", True)]
+
+
+def test_a_long_line_is_held_in_bounded_memory() -> None:
+    lines = LineFilter(MARKERS)
+    for _ in range(200):
+        lines.feed(b"." * 65536)
+    assert len(lines._head or b"") == HEAD
+    assert lines._held == []
+    assert lines.feed(b"\n") == []
+
+
+# Sieve
+
+
+def _judge(start: bytes, whole: bool) -> str:
+    """``-`` lines are ours, ``?`` ones only if they end in ``-``."""
+    if start.startswith(b"-"):
+        return DROP
+    if not start.startswith(b"?"):
+        return PASS
+    if whole:
+        return DROP if start.endswith(b"-") else PASS
+    return HOLD
+
+
+sieved = st.lists(
+    st.sampled_from([b"\n", b"-ours\n", b"?theirs\n", b"?ours-\n", b"theirs", b"?", b"-", b"\r\n", b"\xff", b"x" * 50]),
+    max_size=40,
+).map(b"".join)
+
+
+def _expected(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    kept = [line + b"\n" for line in lines[:-1] if _judge(line, True) != DROP]
+    last = lines[-1]
+    return b"".join(kept) + (b"" if last.startswith(b"-") else last)
+
+
+@given(sieved, cuts)
+@pytest.mark.requirement("SH-05", "SH-33")
+def test_what_comes_out_is_the_input_without_whole_lines_of_ours(data: bytes, at: list[int]) -> None:
+    sieve = Sieve(lambda: True, _judge)
+    out = b"".join(sieve.filter(chunk) for chunk in _cut(data, at)) + sieve.rest()
+    assert out == _expected(data)
+
+
+@given(sieved, cuts)
+@pytest.mark.requirement("SH-05")
+def test_a_sieve_with_nothing_outstanding_is_transparent(data: bytes, at: list[int]) -> None:
+    sieve = Sieve(lambda: False, _judge)
+    for chunk in _cut(data, at):
+        assert sieve.filter(chunk) == chunk
+    assert sieve.rest() == b""
+
+
+@given(st.lists(st.tuples(sieved, st.booleans()), max_size=12))
+@pytest.mark.requirement("SH-05")
+def test_becoming_and_ceasing_to_be_outstanding_cuts_no_line(steps: list[tuple[bytes, bool]]) -> None:
+    """A line is passed whole or dropped whole, whatever changes while it passes."""
+    outstanding = False
+    sieve = Sieve(lambda: outstanding, _judge)
+    out = b""
+    for chunk, wanted in steps:
+        outstanding = wanted
+        out += sieve.filter(chunk) if chunk else b""
+    out += sieve.rest()
+    whole = b"".join(chunk for chunk, _ in steps)
+    left = whole.split(b"\n")
+    for line in out.split(b"\n")[:-1]:
+        while left and left[0] != line:
+            skipped = left.pop(0)
+            assert _judge(skipped, True) == DROP
+        assert left, f"{line!r} is no whole line of the input"
+        left.pop(0)
+
+
+@pytest.mark.requirement("SH-05")
+def test_no_more_than_the_bound_is_held() -> None:
+    sieve = Sieve(lambda: True, _judge)
+    assert sieve.filter(b"?" * LONGEST_UNDECIDED) == b""
+    assert sieve.filter(b"?") == b"?" * (LONGEST_UNDECIDED + 1)
+    assert sieve.filter(b"more-\n-ours\nrest") == b"more-\nrest"
+
+
+@pytest.mark.requirement("SH-05")
+def test_a_last_line_without_newline_is_the_editors() -> None:
+    sieve = Sieve(lambda: True, _judge)
+    assert sieve.filter(b"a\n?und") == b"a\n"
+    assert sieve.rest() == b"?und"
+    assert sieve.rest() == b""
+
+
+def test_a_line_that_is_dropped_is_dropped_to_its_end() -> None:
+    sieve = Sieve(lambda: True, _judge)
+    assert sieve.filter(b"-begin") == b""
+    assert sieve.filter(b" middle") == b""
+    assert sieve.filter(b" end\nnext") == b"next"
