@@ -19,6 +19,11 @@ def as_object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def as_list(value: object) -> list[Any]:
+    """``value`` if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def summary_of(tool_input: object) -> str:
     """A few words on what a tool is asked to do; shown to people in a status, never logged."""
     for field in ("command", "file_path", "path", "url", "pattern", "reason", "message", "description"):

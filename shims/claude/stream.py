@@ -57,6 +57,8 @@ class ClaudeStream:
         self.look_up_registry = False
         """Set when the live registry may say more than the stream did; the link reads it and calls `registered`."""
         self._session = session
+        self._session_said = False
+        """The stream itself has named the session: the registry may lag behind it, and adds nothing."""
         self._cwd = cwd
         self._empty = not resumed
         self._renders = renders
@@ -102,8 +104,9 @@ class ClaudeStream:
 
     def registered(self, session: str, name: str, given: bool) -> None:
         """What the live registry says of this process now (`sessions/<pid>.json`)."""
-        self._session = session or self._session
-        if name and given:
+        if session and not self._session_said:
+            self._session = session
+        if name and given and session == self._session:
             self._name = name
 
     # from the editor
@@ -113,6 +116,8 @@ class ClaudeStream:
         if not whole:
             if b'"type":"user"' in line[:200]:
                 self._human_line({})
+            for answered in [name for name in self._approvals if name.encode() in line[:400]]:
+                del self._approvals[answered]  # an answer that carries a huge input back
             return
         message = parse_object(line)
         kind = message.get("type")
@@ -252,9 +257,13 @@ class ClaudeStream:
             self.progress.append(Taken(current.attempt, self._session, current.key, self._replays))
 
     def _moved_to(self, session: object) -> None:
-        if isinstance(session, str) and session and session != self._session:
+        if not isinstance(session, str) or not session:
+            return
+        self._session_said = True
+        if session != self._session:
+            if self._session:
+                self._name = ""
             self._session = session
-            self._name = ""
             self.look_up_registry = True
 
     # injections
@@ -264,7 +273,7 @@ class ClaudeStream:
             return "not_accepting"
         if self.ended:
             return "closed"
-        if order.session != self._session and not (order.session == "" and self._empty):
+        if order.session != self._session if order.session else not self._empty:
             return "wrong_session"
         if self._current is not None:
             return "busy"
@@ -308,6 +317,8 @@ class ClaudeStream:
 
     def judge(self, start: bytes, whole: bool) -> str:
         if not whole:
+            if not start.lstrip().startswith(b"{") and start.strip():
+                return PASS
             if start.startswith(b'{"type":"') and len(start) > 32 and not start.startswith(b'{"type":"control_response"'):
                 return PASS
             return HOLD

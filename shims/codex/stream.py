@@ -18,7 +18,7 @@ from typing import Any
 
 from broker.wire import Inject, SessionState
 from shims.codex.threads import Thread, approval_of, ended, identity, server_version
-from shims.jsonline import as_object, parse_object
+from shims.jsonline import as_list, as_object, parse_object
 from shims.lines import DROP, HOLD, PASS
 from shims.stream import Finished, Progress, Rejected, Taken, Write, closes_with
 
@@ -28,6 +28,7 @@ QUEUE_SINCE = (0, 154)
 _OURS = "xagent-"
 _ID = b'{"id":"'
 _ANSWER_TO_US = _ID + _OURS.encode()
+_ERROR = b'{"error"'
 _OPENERS = ("thread/start", "thread/resume", "thread/fork")
 _SPEAKERS = ("turn/start", "turn/steer", "thread/queue/add")
 
@@ -62,8 +63,8 @@ class CodexStream:
         self.look_up_registry = False  # everything is in the stream
         self._now = 0.0
         self._threads: dict[str, Thread] = {}
-        self._asked: dict[str, tuple[str, str]] = {}
-        """Requests of the editor that wait for an answer: method and thread."""
+        self._asked: dict[str, tuple[str, str, bool]] = {}
+        """Requests of the editor that wait for an answer: method, thread, and whether that thread was idle."""
         self._ours: dict[str, tuple[str, str, str]] = {}
         """Requests of ours: method, attempt and thread."""
         self._injections: dict[str, _Injection] = {}
@@ -91,19 +92,19 @@ class CodexStream:
             self._decided(message)
             return
         parameters = as_object(message.get("params"))
-        if method == "initialize":
+        if method == "initialize" and not self._version:  # a second one is refused
             self._experimental = as_object(parameters.get("capabilities")).get("experimentalApi") is True
         elif method == "initialized":
             self._initialized = True
             self._verify_threads()
         thread = str(parameters.get("threadId") or "")
+        known = self._threads.get(thread)
         if "id" in message:
-            self._asked[identity(message["id"])] = (str(method), thread)
-        if method in _SPEAKERS and thread:
-            known = self._threads.setdefault(thread, Thread(thread, self._cwd, now))
-            known.opened_by_editor = True
+            self._asked[identity(message["id"])] = (str(method), thread, known is not None and not known.turn_since)
+        if method in _SPEAKERS and known is not None:
             known.last_human = now
-            self._verify_threads()
+            if method == "turn/start":
+                known.turn_since = known.turn_since or now  # not idle from here on, though the server has yet to say so
 
     def editor_ended(self) -> None:
         self.ended = True
@@ -141,12 +142,19 @@ class CodexStream:
         if ours is not None:
             self._our_answer(ours, message)
             return
-        method, thread = self._asked.pop(request, ("", ""))
+        method, thread, was_idle = self._asked.pop(request, ("", "", False))
         result = as_object(message.get("result"))
-        if method == "initialize":
+        if "error" in message:
+            known = self._threads.get(thread)
+            if method == "turn/start" and was_idle and known is not None and not known.turn:
+                known.turn_since = 0.0
+        elif method == "initialize":
             self._version = server_version(str(result.get("userAgent")))
         elif method in _OPENERS:
-            self._opened(as_object(result.get("thread")), str(result.get("model") or ""), thread)
+            asked = thread if method == "thread/resume" else ""
+            self._opened(as_object(result.get("thread")), str(result.get("model") or ""), asked)
+        elif method in _SPEAKERS:
+            self._spoken_to(thread)
         elif method in ("thread/archive", "thread/delete") and "result" in message:
             self._threads.pop(thread, None)
 
@@ -160,6 +168,12 @@ class CodexStream:
         if record:
             thread.describe(record, model)
         self._verify_threads()
+
+    def _spoken_to(self, identifier: str) -> None:
+        """The server took a human's message for a thread: it is loaded here, however it was opened."""
+        if identifier and not (identifier in self._threads and self._threads[identifier].opened_by_editor):
+            self._opened({}, "", identifier)
+            self._threads[identifier].last_human = self._now
 
     def _verify_threads(self) -> None:
         if not self._initialized or self.ended:
@@ -180,7 +194,7 @@ class CodexStream:
     def _status_changed(self, thread: Thread, parameters: dict[str, Any]) -> None:
         status = as_object(parameters.get("status"))
         kind = status.get("type")
-        thread.flags = tuple(str(flag) for flag in status.get("activeFlags") or ())
+        thread.flags = tuple(str(flag) for flag in as_list(status.get("activeFlags")))
         if kind == "active":
             thread.turn_since = thread.turn_since or self._now
         else:
@@ -211,21 +225,22 @@ class CodexStream:
         turn = as_object(parameters.get("turn"))
         identifier = str(turn.get("id"))
         status = str(turn.get("status"))
-        words = [i["text"] for i in turn.get("items") or () if as_object(i).get("type") == "agentMessage" and i.get("text")]
+        items = [as_object(item) for item in as_list(turn.get("items"))]
+        words = [str(item["text"]) for item in items if item.get("type") == "agentMessage" and item.get("text")]
         text = words[-1] if words else thread.last_words.get(identifier, "")
         thread.last_words.pop(identifier, None)
         if thread.turn in ("", identifier):
             thread.turn = ""
             thread.turn_since = 0.0
             thread.approvals.clear()
+        if status == "interrupted" and self._queues():
+            thread.queue_paused = True  # for what waits and for what is added, until a turn runs again
         waiting = [i for i in self._injections.values() if i.thread == thread.id]
         for injection in waiting:
             if injection.turn == identifier or closes_with(text, injection.token):
                 self._taken(injection)
                 del self._injections[injection.attempt]
                 self.progress.append(Finished(injection.attempt, ended(status), text, identifier))
-            elif status == "interrupted" and injection.queued:
-                thread.queue_paused = True
 
     def _renamed(self, thread: Thread, parameters: dict[str, Any]) -> None:
         thread.name = str(parameters.get("threadName") or "")
@@ -296,7 +311,10 @@ class CodexStream:
 
     def withdraw(self, attempt: str) -> None:
         injection = self._injections.get(attempt)
-        if injection is None or not injection.queue_id or injection.turn:
+        if injection is None or injection.turn or not injection.queued:
+            return
+        if not injection.queue_id:
+            injection.unwanted = True  # its place in the queue is not known yet
             return
         parameters = {"threadId": injection.thread, "queuedSubmissionId": injection.queue_id}
         self._request("thread/queue/delete", parameters, attempt=attempt, thread=injection.thread)
@@ -324,6 +342,8 @@ class CodexStream:
                 return
             injection.queue_id = str(as_object(result.get("queuedSubmission")).get("id") or "")
             self._taken(injection)
+            if injection.unwanted and injection.queue_id:
+                self.withdraw(attempt)
         elif method == "thread/queue/delete" and injection is not None and result.get("deleted") is True:
             self._reject(injection, "withdrawn")
 
@@ -377,11 +397,11 @@ class CodexStream:
         if start.startswith(_ANSWER_TO_US):
             identifier, quote, _ = start[len(_ID) :].partition(b'"')
             if quote:
-                return DROP if identity(identifier.decode()) in self._ours else PASS
+                return DROP if identity(identifier.decode(errors="replace")) in self._ours else PASS
         if not whole:
-            if len(start) < len(_ANSWER_TO_US) or start.startswith((_ANSWER_TO_US, b'{"error"')):
-                return HOLD  # an error names its id last
-            return PASS
+            # An error names its id last.
+            undecided = start.startswith((_ANSWER_TO_US, _ERROR)) or _ANSWER_TO_US.startswith(start) or _ERROR.startswith(start)
+            return HOLD if undecided else PASS
         if _OURS.encode() not in start:
             return PASS
         message = parse_object(start)
@@ -391,7 +411,7 @@ class CodexStream:
 class _Injection:
     """A message of ours between its first byte and the end of its turn."""
 
-    __slots__ = ("order", "queue_id", "queued", "started_idle", "taken", "thread", "turn")
+    __slots__ = ("order", "queue_id", "queued", "started_idle", "taken", "thread", "turn", "unwanted")
 
     def __init__(self, order: Inject) -> None:
         self.order = order
@@ -401,6 +421,7 @@ class _Injection:
         self.started_idle = False
         self.taken = False
         self.turn = ""
+        self.unwanted = False
 
     @property
     def attempt(self) -> str:

@@ -105,7 +105,7 @@ def server_version(user_agent: str) -> tuple[int, ...]:
     """``probe/0.171.0 (Debian …`` → (0, 171, 0); the client's name comes first and may hold a slash itself."""
     for word in user_agent.split(" (", 1)[0].split("/"):
         numbers = word.split("-", 1)[0].split(".")
-        if len(numbers) == 3 and all(number.isdigit() for number in numbers):
+        if len(numbers) == 3 and all(number.isascii() and number.isdecimal() and len(number) < 10 for number in numbers):
             return tuple(int(number) for number in numbers)
     return ()
 
