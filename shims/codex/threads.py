@@ -118,10 +118,21 @@ def ended(status: str) -> str:
 def approval_of(method: str, parameters: dict[str, Any], now: float) -> Approval:
     """The prompt behind a request of the server's; MCP tool approvals come as elicitations."""
     meta = as_object(parameters.get("_meta"))
-    tool = str(meta.get("tool_name") or "") or {
-        "item/commandExecution/requestApproval": "command",
-        "item/fileChange/requestApproval": "file change",
-        "item/permissions/requestApproval": "permissions",
-        "item/tool/requestUserInput": "question",
-    }.get(method, method)
+    tool = (
+        str(meta.get("tool_name") or "")
+        or _asked_about(meta, parameters)
+        or {
+            "item/commandExecution/requestApproval": "command",
+            "item/fileChange/requestApproval": "file change",
+            "item/permissions/requestApproval": "permissions",
+            "item/tool/requestUserInput": "question",
+        }.get(method, method)
+    )
     return Approval(tool, summary_of(parameters), now)
+
+
+def _asked_about(meta: dict[str, Any], parameters: dict[str, Any]) -> str:
+    """The MCP tool in ``Allow the … MCP server to run tool "send"?``; 0.147 and 0.154 name it nowhere else."""
+    if meta.get("codex_approval_kind") != "mcp_tool_call":
+        return ""
+    return str(parameters.get("message")).partition(' tool "')[2].partition('"')[0]
