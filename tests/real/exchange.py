@@ -73,6 +73,7 @@ class World:
         window: bool = False,
         shell: Shell = "ask",
         home: str = "",
+        approve_tools: bool = True,
         settings: dict[str, str] | None = None,
         **options: Any,
     ) -> ClaudeParty:
@@ -81,12 +82,21 @@ class World:
         Args:
             window: it belongs to a window of its own.
             shell: whether its commands need an approval.
+            approve_tools: whether the tools of the bridge run unasked.
             home: panels with one home name share their home; by default those of a version do.
             settings: ``CROSS_AGENT_*`` of its MCP server.
             options: what else `ClaudePanel` takes.
         """
         path = self.directory / (home or f"claude-{version}")
-        place = ClaudeHome(path, self.anthropic.url, MCP, {**self._own(), **(settings or {})}, self._own(), shell=shell)
+        place = ClaudeHome(
+            path,
+            self.anthropic.url,
+            MCP,
+            {**self._own(), **(settings or {})},
+            self._own(),
+            approve_tools=approve_tools,
+            shell=shell,
+        )
         panel = ClaudePanel(self._shim("claude", path, window=window), binary(f"claude-{version}"), place, **options)
         self._closing.callback(panel.close)
         return ClaudeParty(panel, version, self.anthropic)
@@ -98,12 +108,21 @@ class World:
         window: bool = False,
         shell: Shell = "ask",
         home: str = "",
+        approve_tools: bool = True,
         settings: dict[str, str] | None = None,
         **options: Any,
     ) -> CodexPanel:
         """An app-server of Codex without a thread; arguments as for `claude`."""
         path = self.directory / (home or f"codex-{version}")
-        place = CodexHome(path, self.openai.url, MCP, {**self._own(), **(settings or {})}, self._own(), shell=shell)
+        place = CodexHome(
+            path,
+            self.openai.url,
+            MCP,
+            {**self._own(), **(settings or {})},
+            self._own(),
+            approve_tools=approve_tools,
+            shell=shell,
+        )
         panel = CodexPanel(self._shim("codex", path, window=window), binary(f"codex-{version}"), place, **options)
         self._closing.callback(panel.close)
         return panel
@@ -154,6 +173,17 @@ class World:
     ) -> dict[str, Any]:
         """The session as it is listed, as soon as it satisfies ``predicate``."""
         found = until(lambda: self.session(identifier), lambda session: session is not None and predicate(session))
+        assert found is not None
+        return found
+
+    def hosted(self, identifier: str) -> dict[str, Any] | None:
+        """How `bridge_status` shows the session that a panel hosts, also one without a conversation yet."""
+        panels = self.outsider.call("bridge_status", scope="any")["ide_panels"]
+        return next((session for panel in panels for session in panel["sessions"] if session["id"] == identifier), None)
+
+    def wait_hosted(self, identifier: str) -> dict[str, Any]:
+        """The session as a panel hosts it, as soon as one does."""
+        found = until(lambda: self.hosted(identifier), lambda session: session is not None)
         assert found is not None
         return found
 

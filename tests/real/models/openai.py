@@ -77,6 +77,9 @@ def _is_from_model(item: Json) -> bool:
 
 
 def _texts(item: Json) -> Iterator[str]:
+    if item.get("type") == "agent_message":  # the task of a sub-agent of the second generation (0.171)
+        yield "".join(part.get("encrypted_content", "") for part in item.get("content") or ())
+        return
     if item.get("type", "message") != "message" or item.get("role") != "user":
         return
     content = item.get("content")
