@@ -25,6 +25,9 @@ from broker.wire import MAX_MESSAGE, Bye, Message, decode, encode
 _START_INTERVAL = 60.0
 """A client starts a broker by itself at most this often, in seconds (SH-23)."""
 
+_STARTING = 5.0
+"""Seconds that somebody else's start gets before it is taken for failed."""
+
 _OUTBOX_BYTES = 64 * 1024 * 1024
 """Unsent bytes of one connection before it is given up; nobody needs a queue that never drains."""
 
@@ -211,6 +214,8 @@ class Client:
         try:
             if start_broker(self._home):
                 self._note("started a broker")
+            else:
+                self._next_start = time.monotonic() + _STARTING
         except (CrossAgentError, OSError) as error:
             self.trouble = error if isinstance(error, CrossAgentError) else CrossAgentError(str(error))
             self._problem(f"no broker: {error}")

@@ -7,7 +7,6 @@ names alone. Who is calling is decided in the broker.
 from __future__ import annotations
 
 import os
-import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,10 @@ class BrokerConnection:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._instance = f"mcp_{secrets.token_hex(8)}"
+        self._instance = f"mcp_{os.urandom(8).hex()}"
         self._lines: deque[bytes] = deque()
         self._ready = False
+        self._had_broker = False
         self._client = Client(
             find_home(),
             hello=self._hello,
@@ -62,6 +62,7 @@ class BrokerConnection:
 
     def _hello(self) -> McpOpen:
         self._ready = False
+        self._had_broker = True
         environment = os.environ
         return McpOpen(
             instance=self._instance,
@@ -98,6 +99,10 @@ class BrokerConnection:
             with self._process.lock:
                 self._process.session.disconnected()
                 self._ready = False
+                waiting = self._process.session.next_deadline() is not None
+            if self._had_broker and waiting:
+                self._client.start_now()  # it died with a call of ours in its hands
+            self._had_broker = False
             if self._client.trouble is not None:
                 with self._process.lock:
                     answers = self._process.session.unavailable(self._client.trouble.as_result())
