@@ -248,6 +248,7 @@ class Broker:
             "uptime_seconds": int(wall_clock() - self._started),
             "panels": len(self._panels),
             "mcp_sessions": len(self._mcp),
+            "event_sequence": self._events.sequence,
         }
 
     async def _request(self, peer: Peer, request: Request) -> None:
@@ -264,15 +265,15 @@ class Broker:
         if request.operation == "status":
             return self.process_facts()
         if request.operation == "overview":
-            return status.overview(self._book, self._panels, Caller(), cwd="/", scope="any")
+            shown = status.overview(self._book, self._panels, Caller(), cwd="/", scope="any")
+            return {**shown, "server_process": self.process_facts()}
         if request.operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
         if request.operation == "events":
             missed = self._events.since(int(parameters.get("after", 0)))
             return {"sequence": self._events.sequence, "events": missed}
         if request.operation == "next_event":
-            await self._events.next()
-            return {"sequence": self._events.sequence}
+            return {"sequence": await self._events.next(int(parameters.get("after", 0)))}
         if request.operation == "stop":
             self._loop.call_soon(self._end, "stopped by hand")
             return self.process_facts()

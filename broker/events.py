@@ -47,11 +47,13 @@ class Events:
         except zmq.Again:
             pass  # the reader sees the gap in the numbers and asks
 
-    async def next(self) -> None:
-        """Waits for the next event."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._next)
+    async def next(self, after: int) -> int:
+        """Waits until there is an event after number ``after``; returns the latest number."""
+        while self._sequence <= after:
+            if self._next is None:
+                self._next = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next)
+        return self._sequence
 
     def since(self, sequence: int) -> list[dict[str, Any]] | None:
         """The events after ``sequence``; None when some of them are forgotten: take a snapshot."""

@@ -7,7 +7,7 @@ again is the same panel. No I/O of its own; told by `app` what arrives and who i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from broker.peers import Peer
 from broker.processes import ProcessId, ancestors, argv, executable
@@ -131,7 +131,7 @@ class Panels:
 
 def _named(sessions: tuple[SessionState, ...], known: dict[str, tuple[str, str]]) -> tuple[SessionState, ...]:
     return tuple(
-        replace(s, name=known[s.id][0], title=s.title or known[s.id][1]) if s.id in known and not s.name else s for s in sessions
+        s._replace(name=known[s.id][0], title=s.title or known[s.id][1]) if s.id in known and not s.name else s for s in sessions
     )
 
 

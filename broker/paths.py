@@ -10,7 +10,7 @@ import os
 import pwd
 import stat
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.errors import HomeError
 
@@ -20,8 +20,7 @@ _SOCKET_LIMIT = (108 if sys.platform.startswith("linux") else 104) - len("/b4294
 _AGENT_DIRECTORIES = (("CLAUDE_CONFIG_DIR", ".claude"), ("CODEX_HOME", ".codex"), ("GROK_HOME", ".grok"))
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """The state directory and what is in it; nothing exists before `prepare`."""
 
     root: str

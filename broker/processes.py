@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import select
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _PROC = sys.platform == "linux"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ProcessId:
+class ProcessId(NamedTuple):
     """A process for ever: its pid and its start time (kernel ticks on Linux, milliseconds since the epoch elsewhere)."""
 
     pid: int
@@ -118,8 +117,7 @@ def open_death_watch(process: ProcessId) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
+class _Stat(NamedTuple):
     state: str
     parent: int
     start: int

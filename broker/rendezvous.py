@@ -14,7 +14,7 @@ import os
 import select
 import sys
 import time
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from broker.errors import BrokerUnreachable
 from broker.paths import Home
@@ -31,8 +31,7 @@ _PASSED_ON = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER")
 _PASSED_ON_PREFIXES = ("CROSS_AGENT_", "LC_", "XDG_")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRecord:
+class BrokerRecord(NamedTuple):
     """What ``run/broker.json`` says of the living broker."""
 
     endpoint: str
@@ -62,7 +61,7 @@ def publish_record(home: Home, record: BrokerRecord) -> None:
     """Renames the record into place and wakes everybody who waits for a broker."""
     draft = f"{home.broker_record}.{record.pid}"
     with open(draft, "w", encoding="utf-8", opener=_private) as file:
-        json.dump(asdict(record), file)
+        json.dump(record._asdict(), file)
     os.replace(draft, home.broker_record)
     for entry in os.scandir(home.wake):
         _ring(entry.path)

@@ -128,17 +128,7 @@ class Ledger:
 
     def _tell(self, report: StageReport) -> None:
         self._number += 1
-        numbered = StageReport(
-            self._number,
-            report.attempt,
-            report.stage,
-            session=report.session,
-            code=report.code,
-            status=report.status,
-            text=report.text,
-            turn=report.turn,
-            shown=report.shown,
-        )
+        numbered = report._replace(number=self._number)
         self._reports[self._number] = numbered
         self._told.setdefault(report.attempt, []).append(numbered)
         self._unsent.append(self._number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker import VERSION
 from broker.client import Client
@@ -28,8 +28,7 @@ _LAST_WORDS = 0.25
 """Seconds that a shim waits at exit for its last stages to be acknowledged; the agent's records tell the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(NamedTuple):
     """What was started: agent name, class of command line, real binary, its arguments, the agent's data directory."""
 
     agent: str

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from broker.processes import ProcessId, identify
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(NamedTuple):
     """What a record says. ``sessions`` are ids; ``child`` is the agent's pid."""
 
     pid: int
@@ -48,7 +47,7 @@ class PresenceRecord:
             return
         draft = f"{self._path}.new"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(asdict(presence), file)
+            json.dump(presence._asdict(), file)
         os.replace(draft, self._path)
         self._written = presence
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     Attend = Callable[[Relay, Observer, str, list[str]], Link]
 
 
+_HEAD_START = 0.03
+"""Seconds in which nothing is loaded beside the starting agent."""
+
+
 def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
     """Runs ``real`` as a panel.
 
@@ -64,6 +68,8 @@ def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
 
 
 def _attend(relay: Relay, observer: Observer, real: str, arguments: list[str], attend: Attend, attended: list[Link]) -> None:
+    # The agent's own start comes first: loading waits for its first word, which is long after, or for this long.
+    observer.first_word.acquire(timeout=_HEAD_START)
     sys.path.append(site_packages())
     try:
         link = attend(relay, observer, real, arguments)

@@ -6,15 +6,13 @@ file, no socket. The panel calls it under one lock, from any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from broker.wire import Inject, SessionState
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """A whole line for the agent's stdin. ``message``: it carries the text of ``attempt`` (and not just a question of ours)."""
 
     data: bytes
@@ -22,8 +20,7 @@ class Write:
     message: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """The agent has shown that it holds the message of ``attempt``."""
 
     attempt: str
@@ -32,8 +29,7 @@ class Taken:
     shown: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The turn of ``attempt`` ended: `completed`, `interrupted` or `failed`; ``text`` None: its words were not seen."""
 
     attempt: str
@@ -42,8 +38,7 @@ class Finished:
     turn: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(NamedTuple):
     """The message of ``attempt`` is not, or not any more, in the agent's hands."""
 
     attempt: str

@@ -161,11 +161,12 @@ def _wait_until_both_are_known(home: Home, thread: str) -> None:
     """The broker is started by the first shim; both register within a moment of their agents' start."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        panels = call(home, "overview", start=True, patience=20)["ide_panels"]
+        overview = call(home, "overview", start=True, patience=20)
+        panels = overview["ide_panels"]
         sessions = {session["id"] for panel in panels for session in panel["sessions"]}
         if {panel["agent"] for panel in panels} == {"claude", "codex"} and thread in sessions:
             return
-        call(home, "next_event", patience=20)
+        call(home, "next_event", patience=20, after=overview["server_process"]["event_sequence"])
     raise PanelEnded("the panels did not register with the broker")
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.processes import ProcessId, identify
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One living process. ``name_given``: somebody chose the name (2.1.332 tells; a derived one is no name)."""
 
     process: ProcessId

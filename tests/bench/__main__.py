@@ -1,0 +1,31 @@
+"""``python -m tests.bench [--write] [shim|mcp|idle …]``: measures, prints, and compares with the last page.
+
+Ends with 1 when a figure has become twice as bad as on the last page. ``--write`` keeps what was measured as docs/bench.md.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.bench import idle, mcp, page, shim
+
+GROUPS = {"shim": shim.figures, "mcp": mcp.figures, "idle": idle.figures}
+
+
+def main() -> int:
+    chosen = [name for name in sys.argv[1:] if name in GROUPS] or list(GROUPS)
+    last = page.read()
+    measured, decayed = [], False
+    for group in chosen:
+        for figure in GROUPS[group]():
+            measured.append(figure)
+            rotten = figure.name in last and page.worse(figure, last[figure.name])
+            decayed |= rotten
+            print(figure.row() + (f" was {last[figure.name]:.1f}" if rotten else ""), flush=True)
+    if "--write" in sys.argv:
+        page.write(measured)
+    return int(decayed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""What a shim costs: start, CPU, latency, throughput, memory; against the same child run directly, in one run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from statistics import median
+
+from tests.bench.page import Figure
+from tests.bench.processes import cpu_ms, rss_mib
+from tests.bench.stage import BARE, Stage, end, python_child, stage, until
+
+_STARTS = 21
+_LINES = 5000
+_BYTES = 128 << 20
+
+
+def figures() -> Iterator[Figure]:
+    with stage() as here:
+        yield from _start(here)
+        yield from _latency(here)
+        yield from _throughput(here)
+    with stage(autostart=True) as here:
+        yield from _linked(here)
+
+
+def _direct(here: Stage) -> subprocess.Popen[bytes]:
+    return here.spawn((str(python_child(here.path, "echo.py")),))
+
+
+def _through(here: Stage) -> subprocess.Popen[bytes]:
+    return here.shim(python_child(here.path, "echo.py"))
+
+
+def _start(here: Stage) -> Iterator[Figure]:
+    direct, through, cpu = [], [], []
+    for _ in range(_STARTS):  # by turns, so that both meet the same machine
+        direct.append(_first_echo(_direct, here)[0])
+        taken, process = _first_echo(_through, here)
+        through.append(taken)
+        cpu.append(process)
+    yield Figure("shim: added start to the first echoed byte", median(through) - median(direct), "ms", 30)
+    yield Figure("shim: CPU to the first echoed byte", median(cpu), "ms", 20)
+
+
+def _first_echo(start: object, here: Stage) -> tuple[float, float]:
+    begin = time.perf_counter()
+    process: subprocess.Popen[bytes] = start(here)  # type: ignore[operator]
+    assert process.stdin is not None and process.stdout is not None
+    os.write(process.stdin.fileno(), b"x\n")
+    os.read(process.stdout.fileno(), 2)
+    taken = (time.perf_counter() - begin) * 1000
+    spent = cpu_ms(process.pid)
+    end(process)
+    return taken, spent
+
+
+def _latency(here: Stage) -> Iterator[Figure]:
+    direct, through = _round_trips(_direct(here)), _round_trips(_through(here))
+    for name, place, limit in (("p50", 0.5, 100.0), ("p99", 0.99, 1000.0)):
+        added = direct_and(through, place) - direct_and(direct, place)
+        yield Figure(f"shim: a 200-byte line adds ({name})", added, "µs", limit)
+
+
+def direct_and(times: list[float], place: float) -> float:
+    return sorted(times)[int(len(times) * place)]
+
+
+def _round_trips(process: subprocess.Popen[bytes]) -> list[float]:
+    assert process.stdin is not None and process.stdout is not None
+    line = b'{"type":"stream_event","x":"' + b"x" * 169 + b'"}\n'
+    times = []
+    for number in range(_LINES + 200):
+        begin = time.perf_counter()
+        os.write(process.stdin.fileno(), line)
+        got = 0
+        while got < len(line):
+            got += len(os.read(process.stdout.fileno(), 65536))
+        if number >= 200:
+            times.append((time.perf_counter() - begin) * 1e6)
+    end(process)
+    return times
+
+
+def _throughput(here: Stage) -> Iterator[Figure]:
+    for name, size in (("200-byte", 200), ("64 KiB", 65536)):
+        line = b'{"type":"stream_event","x":"' + b"x" * (size - 31) + b'"}\n'
+        pairs = [(_echo_rate(_direct(here), line), _echo_rate(_through(here), line)) for _ in range(5)]
+        share = median(through for _, through in pairs) / median(direct for direct, _ in pairs) * 100
+        yield Figure(f"shim: echo throughput of {name} lines, share of direct", share, "%", 40, more_is_better=True)
+        yield Figure(f"  direct, {name} lines", median(direct for direct, _ in pairs), "MiB/s")
+
+
+def _echo_rate(process: subprocess.Popen[bytes], line: bytes) -> float:
+    """MiB per second through the child and back; the writer writes 1 MiB blocks of whole lines."""
+    assert process.stdin is not None and process.stdout is not None
+    block = line * max(1, (1 << 20) // len(line))
+    rounds = _BYTES // len(block)
+    stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
+
+    def write() -> None:
+        for _ in range(rounds):
+            view = memoryview(block)
+            while view:
+                view = view[os.write(stdin, view) :]
+
+    writer = threading.Thread(target=write)
+    begin = time.perf_counter()
+    writer.start()
+    left = rounds * len(block)
+    while left:
+        left -= len(os.read(stdout, 1 << 20))
+    taken = time.perf_counter() - begin
+    writer.join()
+    end(process)
+    return rounds * len(block) / taken / (1 << 20)
+
+
+def _linked(here: Stage) -> Iterator[Figure]:
+    sink = python_child(here.path, "sink.py")
+    process, _ = here.panel(sink)
+    here.wait_for_panels(1)
+    spent = cpu_ms(process.pid)
+    until(lambda: cpu_ms(process.pid) == cpu_ms(process.pid))
+    yield Figure("shim: CPU in all, linked and at rest", max(spent, cpu_ms(process.pid)), "ms", 110)
+    bare = here.spawn((*BARE, "-c", "import os; os.read(0, 1)"))
+    until(lambda: rss_mib(bare.pid) > 4)
+    yield Figure("shim: memory of a linked one above a bare interpreter", rss_mib(process.pid) - rss_mib(bare.pid), "MiB", 10)
