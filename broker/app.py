@@ -58,7 +58,7 @@ from broker.wire import (
 )
 from mcp_server.served import McpSessions
 from shims.agent import agents
-from shims.presence import living
+from shims.presence import is_shim, living
 
 log = logging.getLogger("broker.app")
 
@@ -218,8 +218,7 @@ class Broker:
 
     async def caller(self, peer: Peer, meta: Mapping[str, Any], settings: Mapping[str, str]) -> Caller:
         """Who is behind an MCP process; waits briefly for a shim that is known to be on its way."""
-        line = ancestors(peer.process.pid)
-        behind = {presence.process for presence in living(self._home.shims)} & set(line)
+        behind = [process for process in ancestors(peer.process.pid) if is_shim(self._home.shims, process)]
         deadline = self._loop.time() + _CALLER_PATIENCE
         while behind and not any(self._panels.by_process(process) for process in behind):
             if not await self._wait_registration(deadline):

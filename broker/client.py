@@ -125,6 +125,8 @@ class Client:
         self._connection: Connection | None = None
         self._broker_bell: WakeUp | None = None
         self._next_start = 0.0
+        self._own_start = 0.0
+        """From when on this client may start one again; `_next_start` may be later, while there is none."""
         self._stopped = False
         self._last_problem = ""
         self.trouble: CrossAgentError | None = None
@@ -194,6 +196,7 @@ class Client:
             return
         self.trouble = None
         self._last_problem = ""
+        self._next_start = self._own_start
         self._posted.clear()
         self._connection = Connection(self._context, record, death)
         self._connection.send(self._hello())
@@ -210,12 +213,14 @@ class Client:
     def _try_start(self) -> None:
         if not self._autostart or time.monotonic() < self._next_start:
             return
-        self._next_start = time.monotonic() + _START_INTERVAL
+        now = time.monotonic()
+        self._next_start = now + _START_INTERVAL
         try:
             if start_broker(self._home):
+                self._own_start = self._next_start
                 self._note("started a broker")
             else:
-                self._next_start = time.monotonic() + _STARTING
+                self._next_start = now + _STARTING
         except (CrossAgentError, OSError) as error:
             self.trouble = error if isinstance(error, CrossAgentError) else CrossAgentError(str(error))
             self._problem(f"no broker: {error}")

@@ -58,6 +58,11 @@ class PresenceRecord:
             pass  # never written, or the directory is gone with the whole home
 
 
+def is_shim(directory: str, process: ProcessId) -> bool:
+    """Whether ``process`` has left a record: it is a shim, registered or not."""
+    return os.path.exists(os.path.join(directory, f"{process}.json"))
+
+
 def living(directory: str) -> list[Presence]:
     """The records of shims that are alive; those of dead ones are removed."""
     alive = []

@@ -50,21 +50,20 @@ class Stage:
         self._stack = ExitStack()
 
     def spawn(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=self.environment, cwd=self.path, **options
-        )
+        options.setdefault("stdout", subprocess.PIPE)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, env=self.environment, cwd=self.path, **options)
         self._stack.callback(end, process)
         return process
 
-    def shim(self, child: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    def shim(self, child: Path, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         """A Claude panel whose agent is ``child``."""
-        options = ("--input-format", "stream-json", "--replay-user-messages")
-        return self.spawn((str(ROOT / "bin" / "claude-shim"), str(child), *options, *arguments))
+        panel = ("--input-format", "stream-json", "--replay-user-messages")
+        return self.spawn((str(ROOT / "bin" / "claude-shim"), str(child), *panel, *arguments), **options)
 
     def panel(self, sink: Path, report: str = "-") -> tuple[subprocess.Popen[bytes], str]:
-        """A linked panel with a conversation; its session id."""
+        """A linked panel with a conversation, whose editor reads everything; its session id."""
         session = str(uuid.uuid4())
-        process = self.shim(sink, "--resume", session, session, report)
+        process = self.shim(sink, "--resume", session, session, report, stdout=subprocess.DEVNULL)
         write_line(process, {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}})
         return process, session
 
