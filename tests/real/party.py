@@ -89,17 +89,15 @@ class Party(ABC):
     def call(self, tool: str, **arguments: Any) -> Json:
         """The agent calls a tool of the bridge in a turn of its own; what the tool answered."""
         before = len(list(self._tool_answers()))
-        turns = len(self.turns())
-        self.say(f"[[{calling(tool, **arguments)} ;; say called]]")
-        self.wait_turns(turns + 1)
-        answer: Json = json.loads(list(self._tool_answers())[before])
-        return answer
+        text = f"call {before} [[{calling(tool, **arguments)} ;; say called]]"
+        self.say(text)
+        self.wait_turn(lambda turn: text in turn.asked)
+        return _answer(list(self._tool_answers())[before])
 
     def answer_of_tool(self, timeout: float = WAIT) -> Json:
         """What the first call of a bridge tool answered, also while its turn goes on."""
         self._stream().wait(lambda _: any(True for _ in self._tool_answers()), timeout)
-        answer: Json = json.loads(next(self._tool_answers()))
-        return answer
+        return _answer(next(self._tool_answers()))
 
     # what the person sees
 
@@ -262,6 +260,12 @@ class CodexParty(Party):
 def calling(tool: str, **arguments: Any) -> str:
     """The step of a script that calls a tool of the bridge."""
     return f"tool mcp__{SERVER_NAME}__{tool} {json.dumps(arguments)}"
+
+
+def _answer(text: str) -> Json:
+    """What the tool answered; Claude Code 2.1.332 puts the tool's schema behind an error."""
+    answer: Json = json.JSONDecoder().raw_decode(text)[0]
+    return answer
 
 
 def _texts(content: str | list[Json]) -> list[str]:
