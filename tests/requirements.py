@@ -1,0 +1,71 @@
+"""The manifest of requirements: every id of the specification, and whether it is held now, in part, or later.
+
+`HELD` ids must have a test that names them; `PARTLY` ids must as well, and say what is missing; `DEFERRED` ids say which
+later piece of work brings them. A test keeps this honest both ways (tests/unit/test_requirements.py): no id without a place,
+no held id without a test, no test that names an id which does not exist. A test names ids by the marker
+``requirement("SH-05", …)``.
+"""
+
+from __future__ import annotations
+
+GROK = "the Grok shim, every launch path and version"
+SESSIONS = "session stores, live registry, names, resolution, callers"
+DURABLE = "headless turns, late and recovered answers, limits"
+DOORS = "live doors into sessions without a shim"
+COPILOT = "Copilot over the Agent Host Protocol"
+COMMANDS = "command line, monitor, installation, reload"
+JOBS = "delegated jobs"
+
+
+def _ids(area: str, numbers: str) -> set[str]:
+    """``_ids("SH", "1-3 7")`` → SH-01, SH-02, SH-03, SH-07."""
+    found = set()
+    for part in numbers.split():
+        first, _, last = part.partition("-")
+        found |= {f"{area}-{number:02}" for number in range(int(first), int(last or first) + 1)}
+    return found
+
+
+HELD: set[str] = (
+    _ids("SH", "1-9 11-14 16 20-23 30-35 40-46 50-56")
+    | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
+    | _ids("EN", "1-5 8-10 25")
+    | _ids("MC", "1 3 5-9 25 31 32")
+    | _ids("SE", "9 26 28")
+)
+
+PARTLY: dict[str, str] = {
+    "SH-10": f"what the log says is held; what the broker works out of ancestors is shown with {COMMANDS}",
+    "SH-15": f"held for stub agents; two real processes on one session come with {GROK}",
+    "DE-03": f"headless senders and dormant targets come with {DURABLE}",
+    "DE-23": f"bodies and expiry are held; prompt files of runners come with {DURABLE}",
+    "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
+    "EN-20": f"callers in panels are known; terminals, headless turns and the other agents come with {SESSIONS}",
+    "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
+    "MC-02": f"four tools; `send_to_grok`, `send_to_copilot` and pins come with {GROK}, {COPILOT}, {SESSIONS}",
+    "MC-04": f"panels and deliveries are shown; late-answer watches and resolved targets come with {DURABLE}",
+    "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
+    "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",
+    "SE-10": f"scope bounds the listing of panels; stores come with {SESSIONS}",
+    "SE-20": f"panels of this and other windows; pins, stores and new conversations on disk come with {SESSIONS}",
+    "SE-21": f"for panels; stores come with {SESSIONS}",
+    "SE-22": f"for panels; pins come with {SESSIONS}",
+    "SE-23": f"for panels; stores come with {SESSIONS}",
+    "SE-24": f"for panels; last activity among candidates comes with {SESSIONS}",
+    "SE-29": f"refused before any look-up; pins, which must not count, come with {SESSIONS}",
+    "SE-40": f"in a panel that can open one; on the command line with {DURABLE}",
+}
+
+DEFERRED: dict[str, str] = {
+    **dict.fromkeys(_ids("SH", "60-65"), GROK),
+    **dict.fromkeys(_ids("LD", "1-9"), DOORS),
+    **dict.fromkeys(_ids("SE", "1-3 5-8 11-14 25 27 30 31"), SESSIONS),
+    **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
+    **dict.fromkeys(_ids("DE", "24 26 32 34 36 43 46 47 52 53 55"), DURABLE),
+    **dict.fromkeys(_ids("EN", "11-17"), DURABLE),
+    **dict.fromkeys(_ids("EN", "6 7 23"), COMMANDS),
+    **dict.fromkeys(_ids("EN", "21 22 26"), SESSIONS),
+    **dict.fromkeys(_ids("CO", "1-14"), COPILOT),
+    **dict.fromkeys(_ids("MC", "20-23 26-29 33-35"), COMMANDS),
+    **dict.fromkeys(_ids("JO", "1-26"), JOBS),
+}

@@ -1,0 +1,66 @@
+"""What the documents say is what the code does, where a machine can compare them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.carrier import _REFUSALS
+from mcp_server.surface import TOOLS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CALLS = {"Refusal": 0, "Unreachable": 0, "failed": 2, "_end": 2}
+"""Calls that carry a code, and at which place."""
+
+
+def codes_in_source() -> set[str]:
+    found: set[object] = set(_REFUSALS)
+    for path in (*(ROOT / "broker").rglob("*.py"), *(ROOT / "mcp_server").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                place = CALLS.get(name)
+                values = [k.value for k in node.keywords if k.arg == "code"]
+                values += [node.args[place]] if place is not None and len(node.args) > place else []
+                found |= {v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)}
+            elif isinstance(node, ast.Dict):
+                pairs = zip(node.keys, node.values, strict=True)
+                found |= {
+                    v.value
+                    for k, v in pairs
+                    if isinstance(k, ast.Constant) and k.value == "code" and isinstance(v, ast.Constant) and v.value
+                }
+            elif isinstance(node, ast.ClassDef):
+                for statement in node.body:
+                    if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "code":
+                        found.add(ast.literal_eval(statement.value))
+    return {code for code in found if isinstance(code, str)}
+
+
+def codes_in(document: str) -> set[str]:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return {code for cell in cells for code in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.mark.requirement("MC-05")
+def test_every_code_is_documented_and_no_other() -> None:
+    assert codes_in("errors.md") == codes_in_source()
+
+
+def test_the_readme_names_every_tool_and_the_test_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [tool.name for tool in TOOLS if f"`{tool.name}`" not in readme] == []
+    assert "./bin/test" in readme
+    assert "./bin/cross-agent demo" in readme
+
+
+def test_the_architecture_page_names_modules_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:broker|shims|mcp_server)/[\w/<>]+)`", text))
+    missing = [name for name in named if not any(ROOT.glob(name.replace("<agent>", "claude") + suffix) for suffix in (".py", ""))]
+    assert missing == []
