@@ -139,6 +139,7 @@ class Broker:
         elif isinstance(message, Register):
             self._register(peer, message)
         elif isinstance(message, McpOpen):
+            self._peers.supersede(peer)
             self._mcp.open(peer, _Host(self, peer, message), lambda line: self._peers.send(peer, McpLine(line)))
             self._peers.send(peer, McpReady(self.generation))
         elif isinstance(message, Request):
@@ -150,6 +151,7 @@ class Broker:
             self._peers.drop(peer, f"no agent is called {message.agent[:20]}")
             return
         panel = self._panels.register(peer, message)
+        self._peers.supersede(peer)
         self._peers.send(peer, Welcome(self.generation, VERSION))
         self._settlement.registered(panel)
         for report in message.reports:

@@ -298,7 +298,8 @@ class Carrier:
                 await self._expire(delivery, None)
             elif attempt is not None:
                 self._route.withdraw(attempt)  # what runs can't be taken back, and goes on
-                if delivery.state is State.AWAITING and delivery.kind is Kind.REQUEST:
+                readable = self._route.is_idle(delivery.sender_agent, delivery.sender_session)
+                if delivery.state is State.AWAITING and delivery.kind is Kind.REQUEST and readable:
                     await self._replies.still_working(delivery, "the peer is at work on it")
 
     def _again_in(self, seconds: float, delivery: Delivery) -> None:

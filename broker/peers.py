@@ -93,6 +93,12 @@ class Peers:
             elif self._retry is None:
                 self._retry = self._loop.call_later(_RETRY, self._flush)
 
+    def supersede(self, peer: Peer) -> None:
+        """The process behind ``peer`` has connected anew: its earlier connections are over (case 56)."""
+        for other in self.all():
+            if other is not peer and other.process == peer.process:
+                self._forget(other)
+
     def drop(self, peer: Peer, reason: str) -> None:
         """Lets go of a peer."""
         log.warning("peer %s dropped: %s", peer.process, reason)

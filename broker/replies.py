@@ -99,7 +99,7 @@ class Replies:
 
     async def still_working(self, request: Delivery, state: str) -> None:
         """One notice, to a session that can read it now (DE-30)."""
-        if request.progress_delivery or not self._is_live(request.sender_agent, request.sender_session):
+        if request.progress_delivery:
             return
         minutes = int((wall_clock() - request.created) // 60)
         body = envelope.progress(sender_of(request.agent, request.session), thread_of(request), request.summary, minutes, state)

@@ -44,7 +44,7 @@ class Process:
         _thread.start_new_thread(self._connect, ())
         poll = select.poll()
         poll.register(0, select.POLLIN)
-        rest = b""
+        parts: list[bytes] = []
         while True:
             if not poll.poll(self._patience()):
                 self.write(self._overdue())
@@ -55,9 +55,11 @@ class Process:
                 return
             if not chunk:
                 return
-            *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+            *lines, rest = chunk.split(b"\n")
             for line in lines:
-                self._from_client(line)
+                self._from_client(b"".join((*parts, line)))
+                parts.clear()
+            parts.append(rest)
 
     def write(self, lines: list[bytes]) -> None:
         """Whole lines to the client; from any thread. A client that is gone ends the process."""
@@ -114,7 +116,8 @@ class Process:
         try:
             from mcp_server.connection import BrokerConnection
 
-            connection = BrokerConnection(self)
+            self._connection = BrokerConnection(self)
+            self._connection.run()
         except Exception as error:  # missing or broken packages: said in every call, and on no screen
             self.give_up(
                 {
@@ -125,9 +128,6 @@ class Process:
                     "retry_safe": True,
                 }
             )
-            return
-        self._connection = connection
-        connection.run()
 
 
 def main(arguments: list[str]) -> None:

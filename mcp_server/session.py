@@ -19,6 +19,10 @@ CALL_DEADLINE = 30.0
 """Seconds after which an unanswered request is answered with an error; the broker answers in milliseconds."""
 
 
+LONGEST_CALL = 8 << 20
+"""Bytes of a call that are still passed on; a message of the greatest size stays far below, and the broker serves others."""
+
+
 class ThinSession:
     """One client's session.
 
@@ -62,6 +66,8 @@ class ThinSession:
             self._subscriptions[key] = line
         else:
             self._open[key] = (line, now + CALL_DEADLINE, method)
+            if len(line) > LONGEST_CALL:
+                return [self._give_up(key, _TOO_LONG)], []
         return [], self._forward(line)
 
     def _beforehand(self, method: str, message: dict[str, Any], line: bytes) -> bytes | None:
@@ -165,6 +171,15 @@ class ThinSession:
         if not self._handshake:
             result["resultType"] = "complete"  # 2026-07-28
         return _result(identifier, result)
+
+
+_TOO_LONG = {
+    "ok": False,
+    "code": "message_too_long",
+    "error": f"the call has over {LONGEST_CALL >> 20} MiB",
+    "next_step": "Write the material to a file and send its path with a summary.",
+    "retry_safe": True,
+}
 
 
 def _object(line: bytes) -> dict[str, Any]:

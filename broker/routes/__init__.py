@@ -56,3 +56,7 @@ class Route(Protocol):
     def is_live(self, agent: str, session: str) -> bool:
         """Whether a message to this session could go out by this route soon."""
         ...
+
+    def is_idle(self, agent: str, session: str) -> bool:
+        """Whether the session is there and runs no turn."""
+        ...

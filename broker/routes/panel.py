@@ -99,6 +99,10 @@ class PanelRoute:
             return True
         return any(p.agent == agent and session in p.sessions for p in living(self._home.shims))
 
+    def is_idle(self, agent: str, session: str) -> bool:
+        states = [panel.session(session) for panel in self._panels.hosting(agent, session)]
+        return bool(states) and all(state is not None and not state.turn_since for state in states)
+
 
 def _reach(panel: Panel) -> Reach:
     return Reach("panel", str(panel.process), str(panel.child or ""), panel.store)
