@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import zmq
 
-from broker.errors import CrossAgentError, WireError
+from broker.errors import BrokerUnreachable, CrossAgentError, WireError
 from broker.paths import Home
 from broker.processes import open_death_watch
 from broker.rendezvous import BrokerRecord, WakeUp, read_record, start_broker
@@ -211,9 +211,18 @@ class Client:
                 self._woken()
 
     def _try_start(self) -> None:
-        if not self._autostart or time.monotonic() < self._next_start:
+        if not self._autostart:
+            self._tell_trouble(
+                BrokerUnreachable(
+                    "no broker is running, and this process may not start one (CROSS_AGENT_AUTOSTART)",
+                    code="no_broker",
+                    next_step="`cross-agent broker start` starts one.",
+                )
+            )
             return
         now = time.monotonic()
+        if now < self._next_start:
+            return
         self._next_start = now + _START_INTERVAL
         try:
             if start_broker(self._home):
@@ -222,8 +231,13 @@ class Client:
             else:
                 self._next_start = now + _STARTING
         except (CrossAgentError, OSError) as error:
-            self.trouble = error if isinstance(error, CrossAgentError) else CrossAgentError(str(error))
-            self._problem(f"no broker: {error}")
+            self._tell_trouble(error if isinstance(error, CrossAgentError) else CrossAgentError(str(error)))
+
+    def _tell_trouble(self, error: CrossAgentError) -> None:
+        """No broker can be had for now: whoever waits for one is told."""
+        self.trouble = error
+        self._problem(f"no broker: {error}")
+        self._woken()
 
     def _problem(self, text: str) -> None:
         if text != self._last_problem:
