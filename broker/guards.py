@@ -1,7 +1,7 @@
 """What a send must satisfy before anything is looked up or spent, and what it may never do. Pure; no I/O.
 
-Owns size, emptiness, own session, same agent, explicit target and hop budget (DE-05, DE-50, DE-51, SE-29). Each refusal has
-a code, says what happened, and what to do instead.
+Owns size, emptiness, own session, same agent, explicit target, sessions that take nothing, and hop budget (DE-05, DE-47,
+DE-50, DE-51, SE-29). Each refusal has a code, says what happened, and what to do instead.
 """
 
 from __future__ import annotations
@@ -66,6 +66,17 @@ def check_not_self(caller: Caller, selected: Selected) -> None:
             "own_session",
             f"session {selected.session} is the one that is calling",
             "Name another session: list_agent_sessions shows them.",
+        )
+
+
+def check_accepts(selected: Selected) -> None:
+    """A panel that never takes a message says so in the receipt and not in a notice later (DE-47)."""
+    state = selected.state
+    if state is not None and state.why_not:
+        raise Refusal(
+            "not_accepting",
+            f"session {state.id} takes no messages: {state.why_not}",
+            "Name another session: list_agent_sessions shows which of them accept messages.",
         )
 
 

@@ -98,7 +98,7 @@ def _focused(target: Agent, caller: Caller, panels: Panels) -> Selected | None:
     here = [
         (panel, state)
         for panel, state in panels.sessions(target.name)
-        if _here(panel, caller) and state.id != caller.session and not panel.closing
+        if _here(panel, caller) and state.id != caller.session and state.accepts and not panel.closing
     ]
     if not here:
         return None

@@ -109,6 +109,7 @@ class Sends:
         guards.check_same_agent(target, call.caller, session=call.session, allowed=call.allow_same_agent)
         selected = resolve(target, call.caller, self._panels, session=call.session.strip(), new=call.new_session)
         guards.check_not_self(call.caller, selected)
+        guards.check_accepts(selected)
         conversation, max_hops = self._conversation(call, settings)
         now = wall_clock()
         token = new_token(now)
@@ -182,7 +183,7 @@ class Sends:
         if not call.caller.session:
             warn("unknown_caller", f"Your own session is not known ({call.caller.how}): the answer is only recorded.")
         elif not self._is_live(call.caller.agent, call.caller.session):
-            warn("no_return_route", "Your session has no live panel: read the answer with bridge_status(delivery_id).")
+            warn("no_return_route", "No message reaches your session live: read the answer with bridge_status(delivery_id).")
         if selected.state is not None and not selected.state.shows_message:
             warn("message_not_shown", "The peer's panel shows the answer but not your message.")
         for change in changes:

@@ -95,8 +95,9 @@ class PanelRoute:
             self._peers.send(panel.peer, Withdraw(attempt.id, self._generation))
 
     def is_live(self, agent: str, session: str) -> bool:
-        if self._panels.hosting(agent, session):
-            return True
+        states = [panel.session(session) for panel in self._panels.hosting(agent, session)]
+        if states:
+            return any(state is not None and not state.why_not for state in states)
         return any(p.agent == agent and session in p.sessions for p in living(self._home.shims))
 
     def is_idle(self, agent: str, session: str) -> bool:
