@@ -1,7 +1,8 @@
 """The durable queue of a thread: messages that run later, each as a turn of its own.
 
 Owns one small file per thread, rewritten whole at every change. Codex keeps the same in a SQLite database and polls it for
-what another process has added; here the kernel tells (Linux), so that an idle stub never wakes up.
+what another process has added; here the kernel tells (Linux), so that an idle stub never wakes up. The database is written
+as well, for those who look into it from outside; the stub never reads it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 class Submissions:
     """What waits for one thread, in order."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_database", "_path", "_thread")
 
     def __init__(self, options: Options, thread_id: str) -> None:
         self._path = os.path.join(folder(options), f"{thread_id}.json")
+        self._database = os.path.join(options.codex_home, "queue_1.sqlite")
+        self._thread = thread_id
 
     def waiting(self) -> list[dict[str, Any]]:
         """What the file holds now."""
@@ -59,7 +62,29 @@ class Submissions:
         part = self._path + ".tmp"
         with open(part, "w", encoding="utf-8") as file:
             json.dump(entries, file)
+        self._show(entries)
         os.replace(part, self._path)
+
+    def _show(self, entries: list[dict[str, Any]]) -> None:
+        """The same rows in ``queue_1.sqlite``, with the columns of 0.154.0 and 0.171.0."""
+        import sqlite3  # only here: most stubs never queue anything
+
+        database = sqlite3.connect(self._database, timeout=5, isolation_level=None)
+        try:
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS queued_items (id TEXT PRIMARY KEY, thread_id TEXT, payload_json TEXT,"
+                " queue_order INTEGER, created_at_ms INTEGER, updated_at_ms INTEGER)"
+            )
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("DELETE FROM queued_items WHERE thread_id = ?", (self._thread,))
+            for order, entry in enumerate(entries):
+                payload = {"UserInput": {"content": entry["input"], "client_id": entry["clientUserMessageId"]}}
+                row = (entry["id"], self._thread, json.dumps(payload), order)
+                database.execute("INSERT INTO queued_items VALUES (?, ?, ?, ?, 0, 0)", row)
+            database.execute("COMMIT")
+        finally:
+            database.close()
 
 
 def folder(options: Options) -> str:
