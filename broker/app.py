@@ -181,7 +181,7 @@ class Broker:
         for state in panel.sessions:
             key = (panel.agent, state.id)
             busy = bool(state.turn_since)
-            if self._busy.get(key) and not busy:
+            if not busy and self._busy.get(key) is not False:  # also when first seen: what it ran before is over
                 self._carrier.session_idle(*key)
             self._busy[key] = busy
             self._carrier.drive((panel.agent, state.id, ""))

@@ -38,25 +38,27 @@ class Settlement:
         self._panels = panels
         self._reader = reader
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._registration = asyncio.Event()
+        """Set at the next registration, and then replaced."""
 
     def registered(self, panel: Panel) -> None:
         """A shim has (again) registered: attempts of its that it does not know are asked about (row 3)."""
+        self._registration.set()
+        self._registration = asyncio.Event()
         for attempt in self._book.open_attempts():
             if attempt.instance == str(panel.process) and attempt.id not in panel.attempts:
                 self._route.ask(attempt)
 
     def instance_gone(self, process: ProcessId) -> None:
-        """A shim has ended: what it had in hand must be settled."""
+        """A shim has ended, or was let go: what it had in hand must be settled, once it has ended."""
         for attempt in self._book.open_attempts():
             if attempt.instance == str(process):
                 self._settle(attempt)
 
     def recover(self) -> None:
-        """At start: settles what dead instances had; what living ones have is told when they register."""
+        """At start: what living instances have is told when they register; one that never does ends at some time (row 5)."""
         for attempt in self._book.open_attempts():
-            process = parse_process_id(attempt.instance)
-            if process is None or not process.alive():
-                self._settle(attempt)
+            self._settle(attempt)
 
     def close(self) -> None:
         for task in self._tasks.values():
@@ -69,6 +71,10 @@ class Settlement:
             task.add_done_callback(lambda _: self._tasks.pop(attempt.id, None))
 
     async def _settled(self, identifier: str) -> None:
+        attempt = self._book.attempt(identifier)
+        instance = parse_process_id(attempt.instance) if attempt is not None else None
+        if instance is not None:
+            await _gone(instance, None)  # while it lives, only it can tell, however long that takes
         attempt = self._book.attempt(identifier)
         delivery = self._book.delivery(attempt.delivery) if attempt is not None else None
         if attempt is None or delivery is None:
@@ -149,17 +155,28 @@ class Settlement:
             strangers = [process for process in held if not self._attended(process)]
             if not strangers:
                 return True
-            if not await _gone(strangers[0], deadline):
+            if not await self._gone_or_attended(strangers[0], deadline):
                 return False
         return True
+
+    async def _gone_or_attended(self, process: ProcessId, deadline: float) -> bool:
+        """Waits for the end of ``process``, or for a shim to register, which may be the one behind it."""
+        registered = asyncio.ensure_future(self._registration.wait())
+        gone = asyncio.ensure_future(_gone(process, deadline))
+        try:
+            await asyncio.wait((registered, gone), return_when=asyncio.FIRST_COMPLETED)
+            return registered.done() or gone.result()
+        finally:
+            registered.cancel()
+            gone.cancel()
 
     def _attended(self, process: ProcessId) -> bool:
         """Whether a living panel of ours is behind ``process``: it began after the one that died, and has its own shim."""
         return any(self._panels.by_process(ancestor) is not None for ancestor in ancestors(process.pid))
 
 
-async def _gone(process: ProcessId, deadline: float) -> bool:
-    """Waits for the end of ``process``; False when it outlives ``deadline``."""
+async def _gone(process: ProcessId, deadline: float | None) -> bool:
+    """Waits for the end of ``process``; False when it outlives ``deadline`` (None: there is none)."""
     watch = open_death_watch(process)
     if watch is None:
         return True
@@ -172,7 +189,7 @@ async def _gone(process: ProcessId, deadline: float) -> bool:
 
     loop.add_reader(watch, resolve)
     try:
-        await asyncio.wait_for(ended, max(0.0, deadline - loop.time()))
+        await asyncio.wait_for(ended, None if deadline is None else max(0.0, deadline - loop.time()))
     except asyncio.TimeoutError:
         return False
     finally:

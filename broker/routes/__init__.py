@@ -45,8 +45,11 @@ class Route(Protocol):
         """Whether, and by which instance, the session of ``delivery`` can be reached, after ``waited`` seconds of trying."""
         ...
 
-    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> None:
-        """Hands the text over, once for this attempt; what becomes of it is reported in stages."""
+    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
+        """Hands the text over, once for this attempt; what becomes of it is reported in stages.
+
+        False: the instance is gone, nothing went out and nothing will.
+        """
         ...
 
     def withdraw(self, attempt: Attempt) -> None:

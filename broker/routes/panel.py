@@ -60,10 +60,10 @@ class PanelRoute:
             return Wait("a turn is running there", 0)
         return _reach(panel)
 
-    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> None:
+    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
         panel = self._panels.by_instance(reach.instance)
         if panel is None:
-            return  # it went between the choice and the commit: its end settles the attempt
+            return False  # it went between the choice and the commit, before its end could be told of this attempt
         title = f"{agent(delivery.sender_agent).product}: {delivery.summary}" if delivery.sender_agent else delivery.summary
         fail_point("broker.inject.before")
         self._peers.send(
@@ -82,6 +82,7 @@ class PanelRoute:
             ),
         )
         fail_point("broker.inject.after")
+        return True
 
     def ask(self, attempt: Attempt) -> None:
         """Asks the instance what became of an attempt; one that never saw it refuses it from then on."""

@@ -1,0 +1,100 @@
+"""What the carrier makes of a route's answers, and what settlement makes of the dead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.deliveries import State
+from broker.processes import ProcessId, identify
+from broker.routes import Reach
+from broker.settlement import Settlement
+from tests.unit.engine import Engine, engine
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def sleeper() -> Iterator[ProcessId]:
+    """A process that lives as long as the test."""
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    identity = identify(process.pid)
+    assert identity is not None
+    yield identity
+    process.kill()
+    process.communicate()
+
+
+async def _handed_over(made: Engine, count: int) -> None:
+    while len(made.route.handed_over) < count:
+        made.route.news.clear()
+        await asyncio.wait_for(made.route.news.wait(), PATIENCE)
+
+
+@pytest.mark.requirement("DE-22")
+def test_an_instance_that_goes_before_the_order_leaves_is_no_hand_over(tmp_path: Path) -> None:
+    """It ended before the attempt was known, so nobody will ever settle that attempt but who could not send."""
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            made.route.goes_out = [False, True]
+            made.carrier.begin()
+            queued = await made.queued()
+            made.carrier.carry(queued)
+            await _handed_over(made, 2)
+            first, second = made.route.handed_over
+            assert first.id != second.id
+            assert [attempt.id for attempt in made.book.open_attempts()] == [second.id]
+            delivery = made.book.delivery(queued.id)
+            assert delivery is not None
+            assert delivery.state is State.DELIVERING
+
+    asyncio.run(story())
+
+
+class _Panels:
+    """The registry as settlement sees it: who is attended."""
+
+    def __init__(self) -> None:
+        self.attended: set[ProcessId] = set()
+
+    def by_process(self, process: ProcessId) -> object | None:
+        return object() if process in self.attended else None
+
+
+@pytest.mark.requirement("DE-22", "DE-35")
+def test_a_reloaded_window_settles_when_its_new_shim_registers(tmp_path: Path, sleeper: ProcessId) -> None:
+    """The new agent is in the registry of sessions before its shim is in ours: a stranger at first, and then none."""
+    sessions = tmp_path / "claude" / "sessions"
+    sessions.mkdir(parents=True)
+    record = {"pid": sleeper.pid, "sessionId": "s1", "procStart": str(sleeper.start)}
+    (sessions / f"{sleeper.pid}.json").write_text(json.dumps(record))
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            panels: Any = _Panels()
+            settlement = Settlement(made.book, made.carrier, made.route, panels, made.reader)  # type: ignore[arg-type]
+            dead = ProcessId(1, 1)
+            made.route.reached = Reach("panel", str(dead), "", str(tmp_path / "claude"))
+            made.carrier.begin()
+            made.carrier.carry(await made.queued())
+            await _handed_over(made, 1)
+            settlement.instance_gone(dead)
+            panel: Any = SimpleNamespace(process=ProcessId(2, 2), attempts=frozenset())
+            settlement.registered(panel)  # somebody else's
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(_handed_over(made, 2), 0.3)
+            panels.attended.add(sleeper)
+            settlement.registered(panel)
+            await _handed_over(made, 2)
+            settlement.close()
+
+    asyncio.run(story())
