@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import VERSION
-from broker.errors import CrossAgentError, Refusal
+from broker.errors import CrossAgentError, Fenced, Refusal
 from mcp_server import surface
 
 if TYPE_CHECKING:
@@ -190,6 +190,10 @@ async def _call(
     try:
         checked = surface.tool(name).arguments(arguments)
         return await host.call(name, checked, meta, f"{type(request_id).__name__}:{request_id}"), False
+    except Fenced:
+        # This broker ends now, and the call is owed no answer of its: the thin process makes it again at the next one.
+        await asyncio.get_running_loop().create_future()
+        raise
     except CrossAgentError as error:
         return error.as_result(), True
     except Exception as error:  # a fault of ours: its text may quote the message, so only its kind is told

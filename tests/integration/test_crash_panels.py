@@ -1,0 +1,240 @@
+"""Shims, agents, MCP processes and second brokers die or hang: every message ends truthfully, and never runs twice.
+
+Rows 5 to 9, 13 and 14 of the crash table.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import gone_within
+from tests.integration.test_crash import assert_exchanged_once, exchange, gate, open_gate, ping
+from tests.integration.world import FINAL, ROOT, Json, Panel, World
+
+pytestmark = pytest.mark.requirement("DE-22", "DE-35")
+
+AGENTS = ("claude", "codex")
+
+
+@pytest.fixture
+def world(home: Path) -> Iterator[World]:
+    built = World(home)
+    try:
+        yield built
+    finally:
+        built.close()
+
+
+def open_used(world: World, target: str) -> tuple[Panel, Panel]:
+    """A sender, and a target that has a history, so that its session can be opened again."""
+    sender, panel = world.open("codex" if target == "claude" else "claude"), world.open(target)
+    panel.say("hello")
+    panel.wait_ends(1)
+    sender.registered()
+    panel.registered()
+    return sender, panel
+
+
+def reopen(world: World, panel: Panel) -> Panel:
+    """The person opens the session again, in a new panel."""
+    assert gone_within(panel.pid, 10)
+    again = world.open(panel.agent, resume=panel.session)
+    again.registered()
+    return again
+
+
+def all_over(world: World) -> Json:
+    """The one request, when everything has ended."""
+    (request,) = world.finished(timeout=30)
+    world.until(lambda: all(d["state"] in FINAL for d in world.deliveries()), "everything finished")
+    world.until(lambda: not any(a["open"] for a in world.attempts()), "every attempt closed")
+    return request
+
+
+def assert_truthful(world: World, sender: Panel, target: Panel, marker: str) -> Json:
+    """Whatever became of the message: it ran at most once, the sender was told once, and what it was told is true."""
+    request = all_over(world)
+    runs, replies, notices = target.handed_over(marker), len(sender.replies(f"pong {marker}")), sender.notices()
+    assert replies + len(notices) == 1
+    assert runs <= 1
+    if request["state"] == "delivered":
+        assert (runs, replies) == (1, 1)
+    elif "safe to send it again" in notices[0]:
+        assert runs == 0
+        assert not request["handed_over"]
+    else:
+        assert request["state"] == "uncertain" or (runs == 1 and request["handed_over"])
+    return request
+
+
+@pytest.mark.parametrize("target_agent", AGENTS)
+def test_a_shim_that_dies_before_the_write(world: World, target_agent: str) -> None:
+    """Row 6: nothing was written, so the message goes out again when the session is open again."""
+    sender, target = open_used(world, target_agent)
+    world.arm("shim.write.before")
+    sender.send_to(target, ping("M1"))
+    target = reopen(world, target)
+    assert_exchanged_once(world, sender, target, "M1")
+    assert len(world.attempts()) == 3  # two of the request, one of the reply
+
+
+@pytest.mark.parametrize("point", ["shim.write.after", "shim.stage.before", "shim.stage.after"])
+@pytest.mark.parametrize("target_agent", AGENTS)
+def test_a_shim_that_dies_with_the_message_written(world: World, target_agent: str, point: str) -> None:
+    sender, target = open_used(world, target_agent)
+    world.arm(point)
+    sender.send_to(target, ping("M1", "slowreply 0.2 pong M1"))
+    target = reopen(world, target)
+    assert_truthful(world, sender, target, "M1")
+
+
+@pytest.mark.parametrize("who", ["shim", "agent"])
+@pytest.mark.parametrize("target_agent", AGENTS)
+def test_a_panel_that_dies_in_our_turn(world: World, target_agent: str, who: str) -> None:
+    """Row 8: the agent had it, and its answer will never come."""
+    sender, target = open_used(world, target_agent)
+    sender.send_to(target, ping("M1", f"slowreply {gate(world, 'g')} pong M1"))
+    world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "awaiting-peer"), "M1 taken")
+    os.kill(target.pid if who == "shim" else target.child(), signal.SIGKILL)
+    assert "HANDED OVER, NO ANSWER" in sender.wait_notice()
+    target = reopen(world, target)
+    request = assert_truthful(world, sender, target, "M1")
+    assert (request["state"], request["error_code"]) == ("failed", "interrupted")
+
+
+def test_an_agent_that_dies_with_our_message_waiting(world: World) -> None:
+    """Row 7 for Claude: what waits in its memory is lost with it, and is handed over anew."""
+    sender, target = open_used(world, "claude")
+    target.say(f"[[slow {gate(world, 'g')} busy]]")
+    target.until(lambda: len(target.prompts()) == 2, "the person's turn")
+    sender.send_to(target, ping("M1"))
+    world.until(lambda: bool((a := world.attempts()) and a[0]["evidence"] == "written"), "M1 written")
+    os.kill(target.child(), signal.SIGKILL)
+    target = reopen(world, target)
+    assert_exchanged_once(world, sender, target, "M1")
+
+
+@pytest.mark.parametrize("target_agent", AGENTS)
+def test_an_answer_given_and_its_shim_gone_while_no_broker_lives(world: World, target_agent: str) -> None:
+    """Row 9: the agent's own record tells."""
+    sender, target = open_used(world, target_agent)
+    waiting = gate(world, "g")
+    sender.send_to(target, ping("M1", f"slowreply {waiting} pong M1"))
+    world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "awaiting-peer"), "M1 taken")
+    broker = world.broker()
+    os.kill(broker.pid, signal.SIGSTOP)
+    open_gate(waiting)
+    target.wait_ends(2)
+    for pid in (target.pid, broker.pid):
+        os.kill(pid, signal.SIGKILL)
+        assert gone_within(pid, 10)
+    text = sender.wait_reply("pong M1")
+    assert "recovered from transcript" in text
+    request = assert_truthful(world, sender, target, "M1")
+    assert "is_reply_recovered" in request["flags"]
+
+
+def test_a_shim_that_hangs_refuses_what_is_too_late(home: Path) -> None:
+    """Row 5: nobody else gets the message meanwhile, and the shim itself keeps the deadline."""
+    world = World(home, CROSS_AGENT_PANEL_PATIENCE="1")
+    try:
+        sender, target = open_used(world, "codex")
+        os.kill(target.pid, signal.SIGSTOP)
+        sender.send_to(target, ping("M1"), timeout=1)
+        world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "delivering"), "M1 on its way")
+        order = world.attempts()[0]
+        deadline = world.requests()[0]["deadline"]
+        world.until(lambda: _boot_clock() > deadline, "the deadline")
+        assert world.requests()[0]["state"] == "delivering"
+        assert world.attempts() == [order]
+        os.kill(target.pid, signal.SIGCONT)
+        assert "NOT DELIVERED" in sender.wait_notice()
+        request = assert_truthful(world, sender, target, "M1")
+        assert target.handed_over("M1") == 0
+        assert request["error_code"] == "peer_busy"
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("target_agent", AGENTS)
+def test_a_shim_that_hangs_through_a_change_of_brokers_and_dies(world: World, target_agent: str) -> None:
+    """Rows 5 and 6 together: the new broker has never heard of the shim, and still hears of its end."""
+    sender, target = open_used(world, target_agent)
+    os.kill(target.pid, signal.SIGSTOP)
+    sender.send_to(target, ping("M1"))
+    world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "delivering"), "M1 on its way")
+    first = world.kill_broker()
+    world.broker(other_than=first)
+    other = world.open("codex")
+    other.registered()
+    sender.send_to(other, ping("M2"))
+    sender.wait_reply("pong M2")  # so the new broker does not wait for shims to register any more
+    os.kill(target.pid, signal.SIGKILL)
+    target = reopen(world, target)
+    assert_exchanged_once(world, sender, target, "M1")
+
+
+def test_of_two_brokers_the_older_one_is_fenced(world: World) -> None:
+    """Row 13: the generation has moved, so the next transaction of the old broker ends it, and loses nothing."""
+    sender, target = open_used(world, "codex")
+    old = world.broker()
+    os.unlink(world.home.broker_lock)  # as a lock that a file system lost
+    environment = {**os.environ, **world.settings}
+    second = subprocess.Popen(
+        [sys.executable, "-I", str(ROOT / "broker" / "__main__.py"), "run"], env=environment, stdin=subprocess.DEVNULL
+    )
+    try:
+        new = world.broker(other_than=old)
+        assert new.generation == old.generation + 1
+        exchange(world, sender, target, "M1")
+        assert gone_within(old.pid, 10)
+        assert sender.wait_receipt()["ok"]
+        assert "replaced by a newer broker" in world.log()
+        assert world.broker() == new
+        exchange(world, target, sender, "M2")
+    finally:
+        second.terminate()
+        second.wait(10)
+
+
+def test_an_mcp_process_that_dies_undoes_nothing(world: World) -> None:
+    """Row 14: the delivery is the broker's."""
+    sender, target = open_used(world, "codex")
+    waiting = gate(world, "g")
+    sender.send_to(target, ping("M1", f"slowreply {waiting} pong M1"))
+    assert sender.wait_receipt()["ok"]
+    mcp = sender.mcp_process()
+    os.kill(mcp, signal.SIGKILL)
+    assert gone_within(mcp, 10)
+    open_gate(waiting)
+    assert_exchanged_once(world, sender, target, "M1")
+
+
+def test_an_mcp_process_that_dies_in_its_call(world: World) -> None:
+    sender, target = open_used(world, "codex")
+    broker = world.broker()
+    os.kill(broker.pid, signal.SIGSTOP)
+    sender.send_to(target, ping("M1"))
+    sender.until(lambda: any(m.get("type") == "assistant" for m in sender.messages), "the call")
+    mcp = sender.mcp_process()
+    os.kill(mcp, signal.SIGKILL)
+    assert gone_within(mcp, 10)
+    os.kill(broker.pid, signal.SIGCONT)
+    sender.wait_ends(1)
+    other = world.open("claude")
+    other.registered()
+    exchange(world, other, target, "M2")
+    assert target.handed_over("M1") == sum("M1" in request["summary"] for request in world.requests()) <= 1
+
+
+def _boot_clock() -> float:
+    from broker.clock import boot_clock
+
+    return boot_clock()
