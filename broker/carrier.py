@@ -245,7 +245,8 @@ class Carrier:
             await self._book.save_attempt(closed)
             return
         if code == "withdrawn" and delivery.id in self._withdrawing:
-            await self._book.apply(delivery, Event.WITHDRAW, attempt=closed, flags=(*delivery.flags, FLAG_UNDELIVERED))
+            flags = (*delivery.flags, FLAG_UNDELIVERED)
+            await self._book.apply(delivery, Event.WITHDRAW, attempt=closed, flags=flags, handed_over=False)
             self._ended(delivery)
         elif code in ("too_late", "withdrawn"):
             await self._expire(delivery, closed)

@@ -88,6 +88,8 @@ class Replies:
         fields: dict[str, Any] = {"error_code": code, "error": reason}
         if event is Event.ENDED:
             fields["handed_over"] = True
+        elif event is not Event.UNPROVEN:
+            fields["handed_over"] = False  # an agent's queue has given it back
         if request.kind is not Kind.REQUEST:
             ended = await self._book.apply(request, event, attempt=attempt, flags=tuple({*request.flags, *flags}), **fields)
             await self._tell_parent(ended)
