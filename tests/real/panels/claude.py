@@ -96,6 +96,7 @@ class ClaudePanel:
         *,
         resume: str | None = None,
         extra_args: Sequence[str] = (),
+        replays: bool = True,
         on_permission: Callable[[PermissionRequest], bool | None] | None = None,
     ) -> None:
         """Start the agent and wait for its initialize answer.
@@ -106,6 +107,7 @@ class ClaudePanel:
             home: where the agent lives.
             resume: session id to resume.
             extra_args: words put after the client's own arguments.
+            replays: whether the client asks for the echo of user messages, as the editor's extension does and the SDK does not.
             on_permission: answers a permission request at once, or returns None to leave it to ``answer_permission``.
         """
         self.home = home
@@ -125,7 +127,7 @@ class ClaudePanel:
             can_use_tool=self._may_use,
             include_partial_messages=True,
             setting_sources=["user", "project", "local"],
-            extra_args={"replay-user-messages": None},
+            extra_args={"replay-user-messages": None} if replays else {},
             stderr=self.stderr.append,
         )
         # As the SDK itself sets it up when it is given a can_use_tool callback.
