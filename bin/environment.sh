@@ -145,7 +145,7 @@ install_with_pip() {
     "$interpreter" -I -m venv --without-pip "$directory" </dev/null >&2 || return
     set -- "$interpreter" -I -m pip --python "$directory/bin/python"
   fi
-  "$@" install --quiet --no-input --no-deps --constraint requirements.lock --requirement "$lock" </dev/null >&2
+  "$@" install --quiet --quiet --no-input --no-deps --constraint requirements.lock --requirement "$lock" </dev/null >&2
 }
 
 # The time is taken first and the content compared after: a lock file that changed meanwhile is out of date at the next start.

@@ -65,6 +65,8 @@ log = logging.getLogger("broker.app")
 _FIRST_HAND_OVER = 3.0
 """Seconds that living shims get to register with a new broker before anything is handed over (DE-25)."""
 
+_DAY = 24 * 3600.0
+
 _CALLER_PATIENCE = 2.0
 """Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
 
@@ -79,6 +81,7 @@ class Broker:
         self._idle: asyncio.TimerHandle | None = None
         self._store = Store(home.database, self._failed)
         self.generation = self._store.begin_generation()
+        home.sweep_sockets()
         endpoint = home.endpoint(self.generation)
         self._peers = Peers(endpoint, self.generation, received=self._received, gone=self._gone)
         events = home.events_endpoint(self.generation)
@@ -125,7 +128,13 @@ class Broker:
                 break
         self._settlement.recover()
         self._carrier.begin()
-        await self._store.write(lambda transaction: transaction.expire(wall_clock() - self._grants.delivery_ttl))
+        await self._forget_old()
+
+    async def _forget_old(self) -> None:
+        """Once a day: finished records are kept for a while and no longer (DE-23)."""
+        while True:
+            await self._store.write(lambda transaction: transaction.expire(wall_clock() - self._grants.delivery_ttl))
+            await asyncio.sleep(_DAY)
 
     # messages
 

@@ -85,13 +85,20 @@ class Home(NamedTuple):
         """The directory of the sockets: ``run``, or a private one in /tmp when that path is too long for a socket."""
         if len(os.fsencode(self.run)) <= _SOCKET_LIMIT:
             return self.run
-        return f"/tmp/cross-agent-{os.getuid()}"
+        root = os.stat(self.root)  # each home its own: a second bind on a live path would steal it
+        return os.path.join(_private_tmp(), f"{root.st_dev:x}-{root.st_ino:x}")
 
     def endpoint(self, generation: int) -> str:
         return f"ipc://{self.sockets()}/b{generation}.sock"
 
     def events_endpoint(self, generation: int) -> str:
         return f"ipc://{self.sockets()}/e{generation}.sock"
+
+    def sweep_sockets(self) -> None:
+        """Removes what brokers that died have left; only for the one that holds the broker lock."""
+        for entry in os.scandir(self.sockets()):
+            if entry.name.endswith(".sock"):
+                os.unlink(entry.path)
 
     def prepare(self) -> None:
         """Makes the directories, owner-only, and tightens an older installation.
@@ -104,6 +111,7 @@ class Home(NamedTuple):
         for directory in (self.run, self.logs, self.wake, self.shims):
             _private_directory(directory)
         if self.sockets() != self.run:
+            _private_directory(_private_tmp())
             _private_directory(self.sockets())
         self._tighten()
 
@@ -120,9 +128,10 @@ class Home(NamedTuple):
                     raise HomeError(f"{self.root} lies in {place}, which belongs to an agent")
 
     def _tighten(self) -> None:
-        for entry in os.scandir(self.root):
-            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o077:
-                os.chmod(entry.path, 0o600)
+        for directory in (self.root, self.run, self.logs, self.wake, self.shims):
+            for entry in os.scandir(directory):
+                if not entry.is_symlink() and not entry.is_dir() and entry.stat(follow_symlinks=False).st_mode & 0o077:
+                    os.chmod(entry.path, 0o600)
 
 
 def find_home() -> Home:
@@ -131,6 +140,10 @@ def find_home() -> Home:
     if configured:
         return Home(os.path.abspath(os.path.expanduser(configured)))
     return Home(os.path.join(_passwd_home(), ".cross-agent"))
+
+
+def _private_tmp() -> str:
+    return f"/tmp/cross-agent-{os.getuid()}"
 
 
 def _passwd_home() -> str:
