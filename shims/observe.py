@@ -25,6 +25,9 @@ if TYPE_CHECKING:
         @property
         def agent_markers(self) -> tuple[bytes, ...]: ...
 
+        @property
+        def agent_noise(self) -> tuple[bytes, ...]: ...
+
         def from_editor(self, line: bytes, whole: bool, now: float) -> None: ...
 
         def from_agent(self, line: bytes, whole: bool, now: float) -> None: ...
@@ -74,7 +77,7 @@ class Observer:
         """
         self._changed = changed
         self.editor_side.filter = LineFilter(tracker.editor_markers)
-        self.agent_side.filter = LineFilter(tracker.agent_markers)
+        self.agent_side.filter = LineFilter(tracker.agent_markers, tracker.agent_noise)
         while True:
             with self.lock:
                 backlog, self._backlog = self._backlog, []

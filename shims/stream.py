@@ -61,6 +61,9 @@ class Stream(Protocol):
     @property
     def agent_markers(self) -> tuple[bytes, ...]: ...
 
+    @property
+    def agent_noise(self) -> tuple[bytes, ...]: ...
+
     progress: list[Progress]
     writes: list[Write]
     ended: bool

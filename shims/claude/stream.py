@@ -39,7 +39,7 @@ class ClaudeStream:
         opened: when the process was started; like every `now` below, wall-clock seconds.
     """
 
-    editor_markers = (b'"user"', b'"control_response"', b'"control_request"')
+    editor_markers = (b'"message"', b'"control_re')  # a user's line has a message; long words are found faster
     agent_markers = (
         b'"subtype"',
         b'"isReplay"',
@@ -48,6 +48,7 @@ class ClaudeStream:
         b'"control_cancel_request"',
         b'"tool_use"',
     )
+    agent_noise = (b'{"type":"stream_event"',)
 
     def __init__(self, *, session: str, resumed: bool, cwd: str, renders: bool, replays: bool, opened: float) -> None:
         self.progress: list[Progress] = []
@@ -145,8 +146,6 @@ class ClaudeStream:
 
     def from_agent(self, line: bytes, whole: bool, now: float) -> None:
         self._now = now
-        if line.startswith(b'{"type":"stream_event"'):
-            return
         if not whole:
             if b'"type":"result"' in line or b'"subtype":"success"' in line[-4096:]:
                 self._result({}, seen=False)

@@ -51,6 +51,13 @@ class CodexStream:
         b"/request",
         b'/resolved"',
     )
+    agent_noise = (
+        b'{"method":"item/agentMessage/delta"',
+        b'{"method":"item/reasoning/',
+        b'{"method":"item/commandExecution/outputDelta"',
+        b'{"method":"thread/tokenUsage/',
+        b'{"method":"account/',
+    )
 
     def __init__(self, *, cwd: str) -> None:
         self.progress: list[Progress] = []

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from shims.lines import DROP, HEAD, HOLD, LONGEST_PARSED, LONGEST_UNDECIDED, PASS, LineFilter, Sieve
 
 MARKERS = (b'"id"', b"xx")
+NOISE = (b'{"noise"',)
 
 pieces = st.lists(
-    st.sampled_from([b"\n", b"\r\n", b'{"id":1}', b"x", b"xx", b"\xff", b"\x00", b'"', b'"id', b"noise", "日".encode()]),
+    st.sampled_from(
+        [b"\n{", b"\n", b"\r\n", b'{"id":1}', b"x", b"xx", b"\xff", b"\x00", b'"id', b'\n{"noise"', b"\t", "日".encode()]
+    ),
     max_size=40,
 ).map(b"".join)
 cuts = st.lists(st.integers(min_value=0, max_value=400), max_size=12)
@@ -25,7 +28,7 @@ def _cut(data: bytes, at: list[int]) -> list[bytes]:
 
 
 def _filtered(chunks: list[bytes], markers: tuple[bytes, ...] = MARKERS) -> list[tuple[bytes, bool]]:
-    lines = LineFilter(markers)
+    lines = LineFilter(markers, NOISE)
     return [line for chunk in chunks for line in lines.feed(chunk)]
 
 
@@ -35,8 +38,17 @@ def _filtered(chunks: list[bytes], markers: tuple[bytes, ...] = MARKERS) -> list
 @given(pieces, cuts)
 @pytest.mark.requirement("SH-05")
 def test_filtered_lines_do_not_depend_on_the_cuts(data: bytes, at: list[int]) -> None:
-    wanted = [(line, True) for line in data.split(b"\n")[:-1] if line and any(marker in line for marker in MARKERS)]
+    objects = [line for line in data.split(b"\n")[:-1] if line[:1] in (b"{", b" ", b"\t") and not line.startswith(NOISE)]
+    wanted = [(line, True) for line in objects if any(marker in line for marker in MARKERS)]
     assert _filtered(_cut(data, at)) == wanted
+
+
+@given(st.lists(st.sampled_from([b'{"id":1}', b"{}", b'{"noise":"id"}', b"id"]), min_size=200, max_size=400), st.integers(1, 500))
+def test_many_lines_do_not_depend_on_the_cuts(rows: list[bytes], size: int) -> None:
+    data = b"\n".join(rows) + b"\n"
+    wanted = [(row, True) for row in rows if row == b'{"id":1}']
+    assert _filtered([data]) == wanted
+    assert _filtered([data[at : at + size] for at in range(0, len(data), size)]) == wanted
 
 
 @given(st.integers(-2, 2), st.booleans(), st.lists(st.integers(0, LONGEST_PARSED + 100), max_size=4))
@@ -44,23 +56,30 @@ def test_filtered_lines_do_not_depend_on_the_cuts(data: bytes, at: list[int]) ->
 def test_lines_at_the_bound_do_not_depend_on_the_cuts(over: int, marked: bool, at: list[int]) -> None:
     length = LONGEST_PARSED + over
     line = (b'{"id":1}' if marked else b"{}").ljust(length, b".")
-    data = b'a"id"\n' + line + b'\n"id"b\n'
+    data = b'{a"id"\n' + line + b'\n{"id"b\n'
     whole = length <= LONGEST_PARSED
     middle = [(line if whole else line[:HEAD], whole)] if marked else []
-    assert _filtered(_cut(data, at)) == [(b'a"id"', True), *middle, (b'"id"b', True)]
+    assert _filtered(_cut(data, at)) == [(b'{a"id"', True), *middle, (b'{"id"b', True)]
 
 
-def test_a_marker_beyond_the_head_of_a_long_line_does_not_count() -> None:
-    line = b"." * LONGEST_PARSED + b'"id"\n'
-    assert _filtered([line]) == _filtered([line[:100], line[100:]]) == []
+def test_where_a_marker_counts_in_a_long_line() -> None:
+    for before, after, counts in (
+        (10, 500_000, True),
+        (500_000, 10, True),
+        (250_000, 250_000, False),
+        (LONGEST_PARSED, 0, False),
+    ):
+        line = b"{" + b"." * before + b'"id"' + b"." * after + b"\n"
+        assert _filtered([line]) == _filtered([line[:100], line[100:]]) == ([(line[:-1], True)] if counts else [])
 
 
-def test_without_markers_every_line_counts() -> None:
-    assert _filtered([b"a\n\nb\nc"], ()) == [(b"a", True), (b"b", True)]
+def test_without_markers_every_object_counts() -> None:
+    assert _filtered([b"{a\n\nb\n{c\n{d"], ()) == [(b"{a", True), (b"{c", True)]
 
 
 def test_a_long_line_is_held_in_bounded_memory() -> None:
     lines = LineFilter(MARKERS)
+    lines.feed(b"{")
     for _ in range(200):
         lines.feed(b"." * 65536)
     assert len(lines._head or b"") == HEAD
