@@ -283,7 +283,8 @@ class Broker:
             missed = self._events.since(int(parameters.get("after", 0)))
             return {"sequence": self._events.sequence, "events": missed}
         if request.operation == "next_event":
-            return {"sequence": await self._events.next(int(parameters.get("after", 0)))}
+            after, patience = int(parameters.get("after", 0)), float(parameters.get("patience", 1.0))
+            return {"sequence": await self._events.next(after, patience)}
         if request.operation == "stop":
             self._loop.call_soon(self._end, "stopped by hand")
             return self.process_facts()

@@ -47,12 +47,12 @@ class Events:
         except zmq.Again:
             pass  # the reader sees the gap in the numbers and asks
 
-    async def next(self, after: int) -> int:
-        """Waits until there is an event after number ``after``; returns the latest number."""
-        while self._sequence <= after:
+    async def next(self, after: int, patience: float) -> int:
+        """Waits, at most ``patience`` seconds, for an event after number ``after``; returns the latest number."""
+        if self._sequence <= after:
             if self._next is None:
                 self._next = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._next)
+            await asyncio.wait((self._next,), timeout=patience)
         return self._sequence
 
     def since(self, sequence: int) -> list[dict[str, Any]] | None:

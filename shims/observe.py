@@ -13,6 +13,7 @@ from shims.lines import PASS, LineFilter, Sieve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
     from typing import Protocol
 
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
         def outstanding(self) -> bool: ...
 
         def judge(self, start: bytes, whole: bool) -> str: ...
-
+else:
+    from _collections import deque  # built in; `collections` is not
 
 _BACKLOG = 8 << 20
 """Bytes kept for a tracker that is not loaded yet; more than an agent says in its first second."""
@@ -63,6 +65,7 @@ class Observer:
         """Released when the agent has said something."""
         self.first_word.acquire()
         self._tracker: Tracker | None = None
+        self._arrived: deque[tuple[_Side, bytes | None]] = deque()
         self._backlog: list[tuple[_Side, bytes | None]] = []
         self._backlog_bytes = 0
         self._changed: Callable[[], None] = lambda: None
@@ -98,20 +101,28 @@ class Observer:
             self.off_because = reason
             self._note(reason)
 
-    def see(self, side: _Side, chunk: bytes | None) -> None:
-        """``chunk`` has passed on ``side``; None: the side has ended."""
+    def arrived(self, side: _Side, chunk: bytes | None) -> None:
+        """``chunk`` is about to be forwarded on ``side``; None: the side has ended. In the order of cause and effect."""
+        self._arrived.append((side, chunk))
+
+    def look(self) -> None:
+        """Something has been forwarded: everything that has arrived, on either side, is seen in its order."""
         with self.lock:
-            if self.off_because:
-                return
-            if self._tracker is None:
-                if self.first_word.locked() and not side.from_editor:
-                    self.first_word.release()
-                self._backlog.append((side, chunk))
-                self._backlog_bytes += len(chunk or b"") + _CHUNK_COST
-                if self._backlog_bytes > _BACKLOG:
-                    self.switch_off("more passed than could be kept before the tracker was loaded")
-                return
+            while self._arrived:
+                self._see(*self._arrived.popleft())
+
+    def _see(self, side: _Side, chunk: bytes | None) -> None:
+        if self.off_because:
+            return
+        if self._tracker is not None:
             self._show(self._tracker, side, chunk)
+            return
+        if self.first_word.locked() and not side.from_editor:
+            self.first_word.release()
+        self._backlog.append((side, chunk))
+        self._backlog_bytes += len(chunk or b"") + _CHUNK_COST
+        if self._backlog_bytes > _BACKLOG:
+            self.switch_off("more passed than could be kept before the tracker was loaded")
 
     def _show(self, tracker: Tracker, side: _Side, chunk: bytes | None) -> None:
         if side.filter is None or self.off_because:
@@ -165,8 +176,12 @@ class _Side:
         self.from_editor = from_editor
         self.filter: LineFilter | None = None
 
-    def passed(self, chunk: bytes) -> None:
-        self._observer.see(self, chunk)
+    def arrived(self, chunk: bytes) -> None:
+        self._observer.arrived(self, chunk)
+
+    def passed(self) -> None:
+        self._observer.look()
 
     def ended(self) -> None:
-        self._observer.see(self, None)
+        self._observer.arrived(self, None)
+        self._observer.look()

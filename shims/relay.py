@@ -27,9 +27,15 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Tap(Protocol):
-        """Sees what has passed. Must not raise and must not block."""
+        """Sees what passes. Must not raise and must not block.
 
-        def passed(self, chunk: bytes) -> None: ...
+        A chunk is announced before it is forwarded and looked at afterwards: whoever reads it can answer before this
+        thread goes on, and an answer must not be seen before what it answers.
+        """
+
+        def arrived(self, chunk: bytes) -> None: ...
+
+        def passed(self) -> None: ...
 
         def ended(self) -> None: ...
 
@@ -155,7 +161,7 @@ class Pump:
                 if not self._forward(chunk):
                     return
                 self._between_lines = chunk.endswith(b"\n")
-                passed(chunk)
+                passed()
                 if self._draining:
                     left -= len(chunk)
             if self._inbox and self._between_lines and not self._write_inbox():
@@ -164,7 +170,9 @@ class Pump:
             self._write(self._sieve.rest())
 
     def _forward(self, chunk: bytes) -> bool:
-        return self._write(chunk if self._sieve is None else self._sieve.filter(chunk))
+        data = chunk if self._sieve is None else self._sieve.filter(chunk)  # before the answer in it is seen and done with
+        self._tap.arrived(chunk)
+        return self._write(data)
 
     def _write_inbox(self) -> bool:
         while True:

@@ -166,7 +166,7 @@ def _wait_until_both_are_known(home: Home, thread: str) -> None:
         sessions = {session["id"] for panel in panels for session in panel["sessions"]}
         if {panel["agent"] for panel in panels} == {"claude", "codex"} and thread in sessions:
             return
-        call(home, "next_event", patience=20, after=overview["server_process"]["event_sequence"])
+        call(home, "next_event", after=overview["server_process"]["event_sequence"])
     raise PanelEnded("the panels did not register with the broker")
 
 

@@ -72,7 +72,7 @@ class Stage:
         while (facts := call(self.home, "status", start=True))["panels"] < count:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{count} panels did not register")
-            call(self.home, "next_event", patience=PATIENCE, after=facts["event_sequence"])
+            call(self.home, "next_event", after=facts["event_sequence"])
 
     def mcp(self) -> McpClient:
         return McpClient(self.spawn(MCP))

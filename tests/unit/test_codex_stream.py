@@ -715,7 +715,8 @@ def test_facts_do_not_depend_on_how_the_stream_was_cut(play: list[tuple[str, byt
             at, turn = 0, 0
             while at < len(data):
                 size = sizes[turn % len(sizes)] if cut else len(data)
-                tap.passed(data[at : at + size])
+                tap.arrived(data[at : at + size])
+                tap.passed()
                 at, turn = at + size, turn + 1
 
         for step, line in play:
