@@ -155,7 +155,8 @@ class Sends:
             if found[0] >= found[1]:
                 raise guards.hop_limit(call.conversation, found[1])
             return call.conversation, found[1]
-        running = self._book.open_attempt_at((call.caller.agent, call.caller.session, "")) if call.caller.session else None
+        state = call.caller.panel.session(call.caller.session) if call.caller.panel is not None else None
+        running = self._book.attempt(state.running) if state is not None and state.running else None
         delivery = self._book.delivery(running.delivery) if running is not None else None
         if delivery is not None:  # a forgetful peer can't open a fresh budget in the middle of a chain
             found = self._book.store.conversation(delivery.conversation)

@@ -79,6 +79,8 @@ class SessionState(NamedTuple):
     """Whether the panel draws the relayed message and not only its answer (SH-35)."""
     queue_paused: bool = False
     """The agent holds queued messages back, as Codex does after an interrupt."""
+    running: str = ""
+    """The attempt whose turn runs now; empty while none does, or the person's own."""
     tool_uses: tuple[str, ...] = ()
     """The latest tool-use ids seen for tools of ours: proof of who makes a call (EN-20)."""
 

@@ -84,6 +84,7 @@ class ClaudeStream:
 
     def sessions(self) -> tuple[SessionState, ...]:
         approval = next(iter(self._approvals.values()), None)
+        current = self._current
         return (
             SessionState(
                 id=self._session,
@@ -99,6 +100,7 @@ class ClaudeStream:
                 accepts=self._renders and not self.ended,
                 why_not="" if self._renders else "its host pairs every answer with a query of its own",
                 shows_message=self._replays,
+                running=current.attempt if current is not None and current.taken else "",
                 tool_uses=tuple(self._tool_uses),
             ),
         )

@@ -81,10 +81,15 @@ class CodexStream:
 
     def sessions(self) -> tuple[SessionState, ...]:
         return tuple(
-            thread.state(accepts=not self.ended, accepts_busy=self._queues())
+            thread.state(accepts=not self.ended, accepts_busy=self._queues(), running=self._running(thread))
             for thread in self._threads.values()
             if thread.is_target()
         )
+
+    def _running(self, thread: Thread) -> str:
+        """The attempt whose turn runs in ``thread``."""
+        mine = (i.attempt for i in self._injections.values() if i.thread == thread.id and i.turn and i.turn == thread.turn)
+        return next(mine, "")
 
     def _queues(self) -> bool:
         return self._experimental and self._version >= QUEUE_SINCE

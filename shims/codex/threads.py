@@ -76,7 +76,7 @@ class Thread:
     def is_target(self) -> bool:
         return self.opened_by_editor and self.verified and not self.parent and not self.ephemeral and self.accepts_direct
 
-    def state(self, *, accepts: bool, accepts_busy: bool) -> SessionState:
+    def state(self, *, accepts: bool, accepts_busy: bool, running: str) -> SessionState:
         approval = next(iter(self.approvals.values()), None)
         if approval is None and self.flags:
             approval = Approval(self.flags[0], "", self.turn_since)
@@ -93,6 +93,7 @@ class Thread:
             accepts=accepts,
             accepts_busy=accepts_busy,
             queue_paused=self.queue_paused,
+            running=running,
         )
 
 
