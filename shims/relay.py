@@ -274,10 +274,11 @@ class Relay:
         self._to_agent = Pump(0, to_child_write, tap=self._editor_tap, broken=self._broken)
         self._to_editor = Pump(from_child_read, 1, tap=self._agent_tap, broken=self._broken, sieve=self._sieve)
         self._on_term = on_term
-        caught = self._catch_signals()
-        # Until the pid is known there is nobody to forward to: what comes now waits.
+        caught = _forwarded_signals()
+        # Until the pid is known there is nobody to forward to: what comes once it is caught waits.
         _signal.pthread_sigmask(_signal.SIG_BLOCK, caught)
         try:
+            self._catch(caught)
             self._pid = spawn(self._argv, to_child_read, from_child_write, caught)
             os.close(to_child_read)
             os.close(from_child_write)
@@ -344,17 +345,11 @@ class Relay:
 
     # signals
 
-    def _catch_signals(self) -> list[int]:
+    def _catch(self, numbers: list[int]) -> None:
         _signal.set_wakeup_fd(self._events_write, warn_on_full_buffer=False)
         _signal.signal(_signal.SIGCHLD, lambda *_: None)  # also where it came to us ignored: no status then
-        caught = []
-        for name in _FORWARDED:
-            number = getattr(_signal, name, None)
-            # What the editor made us ignore, the agent ignores as well: there is nothing to forward.
-            if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
-                _signal.signal(number, self._forward_signal)
-                caught.append(number)
-        return caught
+        for number in numbers:
+            _signal.signal(number, self._forward_signal)
 
     def _forward_signal(self, number: int, _frame: object) -> None:
         if not self._pid:
@@ -370,6 +365,12 @@ class Relay:
             return
         if number == _signal.SIGTSTP:
             os.kill(os.getpid(), _signal.SIGSTOP)
+
+
+def _forwarded_signals() -> list[int]:
+    """What the editor made us ignore, the agent ignores as well: there is nothing to forward."""
+    numbers = [int(getattr(_signal, name)) for name in _FORWARDED if hasattr(_signal, name)]
+    return [number for number in numbers if _signal.getsignal(number) != _signal.SIG_IGN]
 
 
 def _bell(*, blocking_read: bool = False) -> tuple[int, int]:
