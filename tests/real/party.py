@@ -88,16 +88,20 @@ class Party(ABC):
 
     def call(self, tool: str, **arguments: Any) -> Json:
         """The agent calls a tool of the bridge in a turn of its own; what the tool answered."""
-        before = len(list(self._tool_answers()))
+        before = len(self.tool_answers())
         text = f"call {before} [[{calling(tool, **arguments)} ;; say called]]"
         self.say(text)
         self.wait_turn(lambda turn: text in turn.asked)
-        return _answer(list(self._tool_answers())[before])
+        return self.tool_answers()[before]
 
     def answer_of_tool(self, timeout: float = WAIT) -> Json:
         """What the first call of a bridge tool answered, also while its turn goes on."""
-        self._stream().wait(lambda _: any(True for _ in self._tool_answers()), timeout)
-        return _answer(next(self._tool_answers()))
+        self._stream().wait(lambda _: bool(self.tool_answers()), timeout)
+        return self.tool_answers()[0]
+
+    def tool_answers(self) -> list[Json]:
+        """What every call of a bridge tool answered, in order."""
+        return [_answer(text) for text in self._tool_answers()]
 
     # what the person sees
 

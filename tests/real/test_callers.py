@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS
-from tests.real.exchange import World, is_message, is_reply
+from tests.real.exchange import PREFACE, World, is_message, is_reply
 from tests.real.party import calling
 
 if TYPE_CHECKING:
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 claude_versions = pytest.mark.parametrize("version", CLAUDE_VERSIONS)
 codex_versions = pytest.mark.parametrize("version", CODEX_VERSIONS)
-
-PREFACE: Final = (
-    "A question, with more words before its script than the summary of a message has room for, so that it stays whole: "
-)
 
 
 def greet(party: Party) -> None:

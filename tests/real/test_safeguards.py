@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS
-from tests.real.exchange import FAILED, REPLY, Occupation, World, assert_turns, is_message, is_notice, is_reply, until
+from tests.real.exchange import FAILED, PREFACE, REPLY, Occupation, World, assert_turns, is_message, is_notice, is_reply, until
 from tests.real.party import Turn, calling
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ codex_versions = pytest.mark.parametrize("version", CODEX_VERSIONS)
 
 PROGRESS: Final = "=== CROSS-AGENT BRIDGE PROGRESS (INFO) ==="
 IMPATIENT: Final = {"CROSS_AGENT_PANEL_PATIENCE": "1"}
-PREFACE: Final = (
-    "A question, with more words before its script than the summary of a message has room for, so that it stays whole: "
-)
 SECRET: Final = "the secret word is rhododendron"
 
 
