@@ -13,7 +13,7 @@ from pathlib import Path
 
 from broker.client import Client
 from broker.paths import Home
-from broker.wire import Ask, Inject, Message, Register, SessionState, StageName, StageSeen, State, Withdraw
+from broker.wire import Ask, Inject, Message, Register, SessionState, StageName, StageSeen, State, Welcome, Withdraw
 from shims.ledger import Ledger
 from tests.integration.lines import PATIENCE
 
@@ -21,7 +21,7 @@ Step = tuple[StageName, dict[str, str]]
 
 
 class ScriptedShim:
-    """A panel of ``agent`` with one session.
+    """A panel of ``agent`` with one session. Starts no broker: this process carries no fail points.
 
     Args:
         script: what is reported for the n-th order (counted from 0), stage by stage.
@@ -45,9 +45,10 @@ class ScriptedShim:
         self._taken_back = taken_back
         self._ledger = Ledger()
         self.orders: list[Inject] = []
+        self._welcomed = False
         self._news = threading.Condition()
         self._client = Client(
-            home, hello=self._hello, received=self._received, woken=self._tell, autostart=True, note=lambda _: None
+            home, hello=self._hello, received=self._received, woken=self._tell, autostart=False, note=lambda _: None
         )
         self._thread = threading.Thread(target=self._client.run, daemon=True)
         self._thread.start()
@@ -61,9 +62,10 @@ class ScriptedShim:
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
-    def wait_orders(self, count: int) -> None:
+    def wait_welcome(self) -> None:
+        """A process that registers ends its other connections: ask the broker nothing from here before."""
         with self._news:
-            assert self._news.wait_for(lambda: len(self.orders) >= count, PATIENCE)
+            assert self._news.wait_for(lambda: self._welcomed, PATIENCE)
 
     def change(self, session: SessionState) -> None:
         """The session is another way now."""
@@ -94,6 +96,10 @@ class ScriptedShim:
                 self.orders.append(message)
                 self._news.notify_all()
             self._report(message.attempt, steps)
+        elif isinstance(message, Welcome):
+            with self._news:
+                self._welcomed = True
+                self._news.notify_all()
         elif isinstance(message, Ask):
             self._ledger.ask(message.attempt)
         elif isinstance(message, Withdraw):

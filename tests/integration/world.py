@@ -25,7 +25,7 @@ import zmq
 from broker.client import Connection
 from broker.paths import Home
 from broker.processes import ProcessId, identify, open_death_watch
-from broker.rendezvous import BrokerRecord, WakeUp, read_record
+from broker.rendezvous import BrokerRecord, read_record
 from broker.wire import Failure, Reply, Request
 from tests.integration.lines import PATIENCE, Json, Lines, Silence
 from tests.integration.processes import gone_within
@@ -124,7 +124,7 @@ class World:
     def broker(self, *, other_than: BrokerRecord | None = None, timeout: float = PATIENCE) -> BrokerRecord:
         """The living broker, waited for."""
         deadline = time.monotonic() + timeout
-        bell = WakeUp(self.home)
+        bell = Bell(self.home)
         try:
             while (record := read_record(self.home)) is None or record == other_than:
                 left = deadline - time.monotonic()
@@ -201,7 +201,7 @@ class World:
         """Waits until ``holds`` of the database; asked again at each event of any broker."""
         deadline = time.monotonic() + timeout
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        bell = WakeUp(self.home)
+        bell = Bell(self.home)
         try:
             while True:
                 record = read_record(self.home)
@@ -230,7 +230,7 @@ class World:
         holds: Callable[[], bool],
         poller: zmq.Poller,
         socket: zmq.Socket[bytes],
-        bell: WakeUp,
+        bell: Bell,
         death: int | None,
         deadline: float,
         what: str,
@@ -500,6 +500,25 @@ class McpClient(Lines):
         assert "result" in answer, answer
         result: Json = answer["result"]["structuredContent"]
         return result
+
+
+class Bell:
+    """Rung when a broker has published itself. `broker.rendezvous.WakeUp` is one for each process, and a test may hold many."""
+
+    def __init__(self, home: Home) -> None:
+        self._path = os.path.join(home.wake, f"test-{uuid.uuid4().hex}")
+        os.mkfifo(self._path, 0o600)
+        self.fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
+
+    def drain(self) -> None:
+        try:
+            os.read(self.fd, 4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.unlink(self._path)
 
 
 def children(pid: int) -> list[int]:

@@ -1,0 +1,225 @@
+"""Every step that the table of deliveries knows is killed before and after: the row is where it was, or where it leads.
+
+A transition without a crash test fails here. The store alone is enough to prove durability of all of them; those that
+happen for rare reasons only are also driven through a whole world, in front of a shim that answers as scripted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker import failpoints
+from broker.deliveries import TRANSITIONS, Event, State
+from broker.wire import Inject, SessionState, StageName
+from tests.integration.processes import gone_within
+from tests.integration.scripted_shim import ScriptedShim, Step
+from tests.integration.test_crash import ping
+from tests.integration.world import FINAL, ROOT, ClaudePanel, Json, World
+
+pytestmark = pytest.mark.requirement("DE-20", "DE-22")
+
+_ONE_STEP = """
+import asyncio, sys
+from dataclasses import replace
+from pathlib import Path
+from broker.deliveries import Event, State
+from tests.unit.engine import delivery, engine
+
+async def main(home, state, event):
+    async with engine(Path(home)) as made:
+        queued = await made.queued(id="dlv_1")
+        await made.store.write(lambda transaction: transaction.update_delivery(replace(queued, state=state), queued.state))
+        Path(home, "run", "fail", sys.argv[4]).touch()
+        await made.book.apply(replace(queued, state=state), event)
+
+asyncio.run(main(sys.argv[1], State(sys.argv[2]), Event(sys.argv[3])))
+"""
+
+
+def test_the_list_of_points_is_the_table_of_transitions() -> None:
+    assert set(failpoints.EVENTS) == {event.value for event in Event} == {event.value for _, event in TRANSITIONS}
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+@pytest.mark.parametrize(("state", "event"), list(TRANSITIONS), ids=lambda value: value.value)
+def test_a_step_is_durable_or_has_not_happened(home: Path, state: State, event: Event, side: str) -> None:
+    world = World(home)
+    command = [sys.executable, "-c", _ONE_STEP, str(home), state.value, event.value, f"broker.{event.value}.{side}"]
+    ended = subprocess.run(command, env={**os.environ, **world.settings, "PYTHONPATH": str(ROOT)}, timeout=30, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (record,) = world.deliveries()
+    assert record["state"] == (state if side == "before" else TRANSITIONS[state, event]).value
+
+
+# the rare ones, in a whole world
+
+
+@pytest.fixture
+def world(home: Path) -> Iterator[World]:
+    built = World(home, CROSS_AGENT_PANEL_PATIENCE="1")
+    try:
+        yield built
+    finally:
+        built.close()
+
+
+OpenTarget = Callable[..., ScriptedShim]
+
+
+@pytest.fixture
+def scripted(world: World, tmp_path: Path) -> Iterator[OpenTarget]:
+    opened: list[ScriptedShim] = []
+
+    def start(*orders: list[Step], taken_back: tuple[Step, ...] = (), **state: object) -> ScriptedShim:
+        def script(number: int, order: Inject) -> list[Step]:
+            del order
+            return orders[min(number, len(orders) - 1)] if orders else []
+
+        session = SessionState("thread-1", opened=1.0, **state)  # type: ignore[arg-type]
+        opened.append(ScriptedShim(world.home, tmp_path, session, script, taken_back))
+        return opened[-1]
+
+    yield start
+    for shim in opened:
+        shim.close()
+
+
+WRITTEN: Step = (StageName.WRITTEN, {})
+TAKEN: Step = (StageName.TAKEN, {})
+
+
+def rejected(code: str) -> Step:
+    return StageName.REJECTED, {"code": code}
+
+
+def finished(text: str, status: str = "completed") -> Step:
+    return StageName.FINISHED, {"status": status, "text": text}
+
+
+def killed_in(world: World, shim: ScriptedShim, event: Event, side: str, **arguments: object) -> tuple[ClaudePanel, Json]:
+    """Sends a message to the scripted panel while ``event`` is armed; the sender and the request when all is over."""
+    sender = world.claude()
+    shim.wait_welcome()
+    sender.registered()
+    first = world.broker()
+    world.arm(f"broker.{event.value}.{side}")
+    sender.send_to(shim, ping("M1"), **arguments)
+    assert gone_within(first.pid, 10), "the point was not passed"
+    world.broker(other_than=first)
+    (request,) = world.finished(timeout=30)
+    world.until(lambda: all(d["state"] in FINAL for d in world.deliveries()), "everything finished")
+    world.until(lambda: not any(a["open"] for a in world.attempts()), "every attempt closed")
+    return sender, request
+
+
+def told_once(sender: ClaudePanel, words: str) -> None:
+    assert words in sender.wait_notice()
+    assert len(sender.notices()) == 1
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_busy(world: World, scripted: OpenTarget, side: str) -> None:
+    shim = scripted([rejected("busy")], [WRITTEN, TAKEN, finished("pong M1")])
+    sender, request = killed_in(world, shim, Event.BUSY, side)
+    assert request["state"] == "delivered"
+    assert len(shim.orders) == 2
+    assert len({order.attempt for order in shim.orders}) == 2
+    assert len({order.key for order in shim.orders}) == 1
+    assert len(sender.replies("pong M1")) == 1
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_refused_by_the_shim(world: World, scripted: OpenTarget, side: str) -> None:
+    shim = scripted([rejected("agent_refused")])
+    sender, request = killed_in(world, shim, Event.REFUSED, side)
+    assert (request["state"], request["error_code"], len(shim.orders)) == ("failed", "agent_refused", 1)
+    told_once(sender, "NOT DELIVERED")
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_expired_in_the_queue(world: World, scripted: OpenTarget, side: str) -> None:
+    shim = scripted(turn_since=1.0, accepts_busy=False)
+    sender, request = killed_in(world, shim, Event.EXPIRED, side, timeout=1)
+    assert (request["state"], request["error_code"], shim.orders) == ("failed", "peer_busy", [])
+    told_once(sender, "NOT DELIVERED")
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_expired_in_the_shim(world: World, scripted: OpenTarget, side: str) -> None:
+    shim = scripted([rejected("too_late")])
+    sender, request = killed_in(world, shim, Event.EXPIRED, side)
+    assert (request["state"], request["error_code"], len(shim.orders)) == ("failed", "peer_busy", 1)
+    told_once(sender, "NOT DELIVERED")
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_expired_in_the_agents_queue(world: World, scripted: OpenTarget, side: str) -> None:
+    shim = scripted([WRITTEN, TAKEN], taken_back=(rejected("withdrawn"),))
+    sender, request = killed_in(world, shim, Event.EXPIRED, side, timeout=1)
+    assert (request["state"], len(shim.orders)) == ("failed", 1)
+    told_once(sender, "NOT DELIVERED")
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_ended(world: World, scripted: OpenTarget, side: str) -> None:
+    shim = scripted([WRITTEN, TAKEN, finished("", "failed")])
+    sender, request = killed_in(world, shim, Event.ENDED, side)
+    assert (request["state"], request["error_code"], len(shim.orders)) == ("failed", "no_answer", 1)
+    told_once(sender, "HANDED OVER, NO ANSWER")
+
+
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_never(world: World, side: str) -> None:
+    """The broker dies with the order unsent, and the next one when it learns that nobody saw it."""
+    sender, target = world.claude(), world.codex()
+    sender.registered()
+    target.registered()
+    first = world.broker()
+    world.arm("broker.inject.before")
+    world.arm(f"broker.never.{side}")
+    sender.send_to(target, ping("M1"))
+    assert gone_within(first.pid, 20)
+    sender.wait_reply("pong M1")
+    assert world.broker().generation == first.generation + 2
+    assert target.handed_over("M1") == 1
+
+
+@pytest.mark.parametrize("state", [State.DELIVERING, State.AWAITING], ids=lambda value: value.value)
+@pytest.mark.parametrize("side", failpoints.SIDES)
+def test_unproven(world: World, side: str, state: State) -> None:
+    """The shim dies and the agent's record cannot be read: nobody claims anything, and nothing is sent again."""
+    sender, target = world.claude(), world.codex()
+    target.say("hello")
+    target.wait_ends(1)
+    sender.registered()
+    target.registered()
+    first = world.broker()
+    world.arm(f"broker.unproven.{side}")
+    if state is State.DELIVERING:
+        world.arm("shim.write.before")
+        _make_unreadable(target.store)
+        sender.send_to(target, ping("M1"))
+    else:
+        sender.send_to(target, ping("M1", "slowreply 60 pong M1"))
+        world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "awaiting-peer"), "M1 taken")
+        _make_unreadable(target.store)
+        os.kill(target.pid, signal.SIGKILL)
+    assert gone_within(first.pid, 20)
+    (request,) = world.finished()
+    assert request["state"] == "uncertain"
+    told_once(sender, "UNCERTAIN")
+    assert len(world.attempts()) == 2  # one of the request, one of the notice
+
+
+def _make_unreadable(store: Path) -> None:
+    """A directory where the rollout was: reading it fails for root as well."""
+    for path in store.glob("sessions/*/*/*/rollout-*.jsonl"):
+        path.rename(path.with_suffix(".moved"))
+        path.mkdir()
