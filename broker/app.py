@@ -19,6 +19,7 @@ from broker import VERSION, status
 from broker.book import Book
 from broker.callers import Caller, identify_caller
 from broker.carrier import Carrier
+from broker.claims import Claims
 from broker.clock import wall_clock
 from broker.errors import CrossAgentError, Fenced, Refusal
 from broker.events import Events
@@ -27,7 +28,7 @@ from broker.logs import begin_logging
 from broker.panels import Panel, Panels
 from broker.paths import Home
 from broker.peers import Peer, Peers
-from broker.processes import ancestors, identify
+from broker.processes import ProcessId, ancestors, identify
 from broker.reader import Reader
 from broker.rendezvous import (
     START_LOCK_FD,
@@ -87,6 +88,7 @@ class Broker:
         events = home.events_endpoint(self.generation)
         self._events = Events(self._peers.context, events, self.generation)
         self._panels = Panels(self._panel_changed)
+        self._claims = Claims(self._panels, self._stores, self._session_proven)
         self._reader = Reader()
         self._route = PanelRoute(home, self._panels, self._peers, self.generation)
         self._book = Book(self._store, self._events)
@@ -123,7 +125,7 @@ class Broker:
     async def _begin_hand_overs(self) -> None:
         expected = {presence.process for presence in living(self._home.shims)}
         deadline = self._loop.time() + _FIRST_HAND_OVER
-        while any(self._panels.by_process(process) is None and process.alive() for process in expected):
+        while any(not self._ready(process) and process.alive() for process in expected):
             if not await self._wait_registration(deadline):
                 break
         self._settlement.recover()
@@ -142,13 +144,15 @@ class Broker:
         if isinstance(message, StageReport):
             self._stage(peer, message)
         elif isinstance(message, State):
-            self._panels.update(peer, message.sessions, message.closing)
+            panel = self._panels.update(peer, message.sessions, message.closing)
+            if panel is not None:
+                self._claims.check(panel)
         elif isinstance(message, McpLine):
             self._mcp.line(peer, message.line)
         elif isinstance(message, Register):
             self._register(peer, message)
         elif isinstance(message, McpOpen):
-            self._peers.supersede(peer)
+            self._peers.supersede(peer, "mcp")
             self._mcp.open(peer, _Host(self, peer, message), lambda line: self._peers.send(peer, McpLine(line)))
             self._peers.send(peer, McpReady(self.generation))
         elif isinstance(message, Request):
@@ -160,14 +164,25 @@ class Broker:
             self._peers.drop(peer, f"no agent is called {message.agent[:20]}")
             return
         panel = self._panels.register(peer, message)
-        self._peers.supersede(peer)
+        self._peers.supersede(peer, "shim")
         self._peers.send(peer, Welcome(self.generation, VERSION))
         self._settlement.registered(panel)
         for report in message.reports:
             self._stage(peer, report)
         self._events.publish("panel", agent=panel.agent, pid=panel.process.pid, state="registered")
+        self._claims.check(panel)
+        if not panel.claimed:
+            self._session_proven(panel)
+
+    def _session_proven(self, panel: Panel) -> None:
+        """A panel can be reckoned with: whoever waits for it goes on."""
         self._spawn(self._tell_registration())
         self._spawn(self._learn_names(panel))
+
+    def _stores(self, agent_name: str) -> set[str]:
+        """The data directories that panels of this agent use, and its usual one."""
+        used = {panel.store for panel in self._panels if panel.agent == agent_name}
+        return used | {os.path.join(os.path.expanduser("~"), agents()[agent_name].default_store)}
 
     def _stage(self, peer: Peer, report: StageReport) -> None:
         """Acknowledged when it is in the database, so that no crash between the two loses it."""
@@ -231,10 +246,14 @@ class Broker:
         """Who is behind an MCP process; waits briefly for a shim that is known to be on its way."""
         behind = [process for process in ancestors(peer.process.pid) if is_shim(self._home.shims, process)]
         deadline = self._loop.time() + _CALLER_PATIENCE
-        while behind and not any(self._panels.by_process(process) for process in behind):
+        while behind and not any(self._ready(process) for process in behind):
             if not await self._wait_registration(deadline):
                 break
         return identify_caller(peer.process, meta, settings, self._panels)
+
+    def _ready(self, process: ProcessId) -> bool:
+        panel = self._panels.by_process(process)
+        return panel is not None and (not panel.claimed or bool(panel.sessions))
 
     async def send(self, call: SendCall) -> dict[str, Any]:
         return await self._sends.send(call)
@@ -343,6 +362,7 @@ class Broker:
             self._idle.cancel()
         withdraw_record(self._home, self._record)
         self._mcp.close_all()
+        self._claims.close()
         self._carrier.close()
         self._settlement.close()
         for task in self._tasks:

@@ -28,6 +28,9 @@ _START_INTERVAL = 60.0
 _STARTING = 5.0
 """Seconds that somebody else's start gets before it is taken for failed."""
 
+_LAST_WORDS = 100
+"""Milliseconds that a message of a broker that has died may still take through our own end of the connection."""
+
 _OUTBOX_BYTES = 64 * 1024 * 1024
 """Unsent bytes of one connection before it is given up; nobody needs a queue that never drains."""
 
@@ -84,6 +87,10 @@ class Connection:
                 messages.append(decode(self.socket.recv(zmq.NOBLOCK)))
             except zmq.Again:
                 return messages
+
+    def last_words(self) -> bool:
+        """The broker has died: whether something that it said before is still on its way to us."""
+        return bool(self.socket.poll(_LAST_WORDS))
 
     def close(self) -> None:
         self.socket.close(0)
@@ -262,7 +269,10 @@ class Client:
         if self._broker_bell is not None and self._broker_bell.fd in ready:
             self._broker_bell.drain()
         if connection is not None:
-            self._serve(connection, dead=connection.death in ready)
+            dead = connection.death in ready
+            if dead and connection.socket not in ready:
+                connection.last_words()
+            self._serve(connection, dead=dead)
 
     def _timeout(self) -> int | None:
         """Milliseconds until a broker may be started again; None while only events matter."""

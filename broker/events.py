@@ -7,6 +7,7 @@ that a reader knows what it missed and asks for it; it never carries the text of
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from typing import Any
 
@@ -29,6 +30,7 @@ class Events:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, _REMEMBERED)
         self._socket.bind(endpoint)
+        self._path = endpoint.removeprefix("ipc://")
 
     @property
     def sequence(self) -> int:
@@ -63,3 +65,7 @@ class Events:
 
     def close(self) -> None:
         self._socket.close()
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            pass

@@ -31,11 +31,16 @@ class Panel:
     child: ProcessId | None
     window: ProcessId | None
     """The process of the editor that started the shim: panels of one window share it."""
-    sessions: tuple[SessionState, ...]
+    claimed: tuple[SessionState, ...]
+    """What the shim says; `sessions` are those of them that it may speak for."""
     closing: bool
     attempts: frozenset[str]
     known_names: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Names and titles from the agent's files, for sessions whose stream tells none."""
+
+    proven: set[str] = field(default_factory=set)
+    """Ids of the claimed sessions that no other process holds."""
+    sessions: tuple[SessionState, ...] = ()
 
     @property
     def process(self) -> ProcessId:
@@ -85,23 +90,31 @@ class Panels:
             frozenset(message.attempts),
         )
         self._panels[peer.process] = panel
-        self._changed(panel)
+        self._renew(panel)
         return panel
 
     def update(self, peer: Peer, sessions: tuple[SessionState, ...], closing: bool) -> Panel | None:
         panel = self._panels.get(peer.process)
         if panel is not None:
-            panel.sessions = _named(sessions, panel.known_names)
+            panel.claimed = sessions
             panel.closing = closing
-            self._changed(panel)
+            self._renew(panel)
         return panel
+
+    def prove(self, panel: Panel, session: str) -> bool:
+        """The shim may speak for ``session``. False: the panel is not there any more."""
+        if self._panels.get(panel.process) is not panel:
+            return False
+        panel.proven.add(session)
+        self._renew(panel)
+        return True
 
     def name(self, process: ProcessId, session: str, name: str, title: str) -> None:
         """What the agent's files say of a session's name; the stream's own word, once it comes, is newer."""
         panel = self._panels.get(process)
         if panel is not None:
             panel.known_names[session] = (name, title)
-            panel.sessions = _named(panel.sessions, panel.known_names)
+            self._renew(panel)
 
     def remove(self, peer: Peer) -> Panel | None:
         """A connection is gone; the panel goes with it unless it has connected anew meanwhile."""
@@ -127,6 +140,12 @@ class Panels:
                 for state in panel.sessions:
                     if state.id and not state.empty:
                         yield panel, state
+
+    def _renew(self, panel: Panel) -> None:
+        """What is believed of a panel follows from what it says and what is proven."""
+        believed = (state for state in panel.claimed if not state.id or state.id in panel.proven)
+        panel.sessions = _named(tuple(believed), panel.known_names)
+        self._changed(panel)
 
 
 def _named(sessions: tuple[SessionState, ...], known: dict[str, tuple[str, str]]) -> tuple[SessionState, ...]:

@@ -38,6 +38,7 @@ class Peer:
     watch: int
     outbox: deque[bytes] = field(default_factory=deque)
     outbox_bytes: int = 0
+    role: str = ""
 
 
 class Peers:
@@ -93,10 +94,11 @@ class Peers:
             elif self._retry is None:
                 self._retry = self._loop.call_later(_RETRY, self._flush)
 
-    def supersede(self, peer: Peer) -> None:
-        """The process behind ``peer`` has connected anew: its earlier connections are over (case 56)."""
+    def supersede(self, peer: Peer, role: str) -> None:
+        """The process behind ``peer`` plays ``role`` by a new connection: its earlier one in that role is over (case 56)."""
+        peer.role = role
         for other in self.all():
-            if other is not peer and other.process == peer.process:
+            if other is not peer and (other.process, other.role) == (peer.process, role):
                 self._forget(other)
 
     def drop(self, peer: Peer, reason: str) -> None:
@@ -125,6 +127,8 @@ class Peers:
 
     def _drain(self) -> None:
         """The descriptor of a ZeroMQ socket tells only changes: everything that is there is read, also after a send."""
+        if self._router.closed:
+            return
         for _ in range(100):  # other events of the loop get their turn
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)

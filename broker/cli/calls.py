@@ -5,7 +5,10 @@ Owns nothing but the way there: what may be asked is `broker.app`'s.
 
 from __future__ import annotations
 
+import os
 import secrets
+import select
+import signal
 import time
 from typing import Any
 
@@ -48,6 +51,31 @@ def call(home: Home, operation: str, *, start: bool = False, patience: float = 1
             raise BrokerUnreachable(f"broker {record.process} did not answer within {patience:.0f} s")
 
 
+def stop_broker(home: Home, patience: float = 20.0) -> BrokerRecord | None:
+    """Stops the broker and waits for its end; returns which it was, None when there was none.
+
+    Its end counts and not its answer, which may be lost with it.
+
+    Raises:
+        BrokerUnreachable: it goes on.
+    """
+    record = read_record(home)
+    death = open_death_watch(record.process) if record is not None else None
+    if record is None or death is None:
+        return None
+    try:
+        try:
+            call(home, "stop", patience=patience)
+        except BrokerUnreachable:
+            if record.process.alive():
+                os.kill(record.pid, signal.SIGTERM)
+        if not select.select([death], [], [], patience)[0]:
+            raise BrokerUnreachable(f"broker {record.process} does not end", next_step=f"End process {record.pid} by hand.")
+    finally:
+        os.close(death)
+    return record
+
+
 def _ask(record: BrokerRecord, request: Request, deadline: float) -> Reply | Failure | None:
     """None when the broker died or the time is over."""
     death = open_death_watch(record.process)
@@ -66,7 +94,7 @@ def _ask(record: BrokerRecord, request: Request, deadline: float) -> Reply | Fai
             for message in connection.receive():
                 if isinstance(message, (Reply, Failure)) and message.key in ("", request.key):
                     return message
-            if death in ready:
+            if death in ready and not connection.last_words():
                 return None
         return None
     finally:

@@ -6,8 +6,6 @@ Exit statuses: 0 done, 1 refused or failed, 2 wrong usage.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -16,11 +14,10 @@ from contextlib import contextmanager
 import click
 
 from broker import VERSION
-from broker.cli.calls import call
+from broker.cli.calls import call, stop_broker
 from broker.errors import CrossAgentError
 from broker.paths import find_home
-from broker.processes import open_death_watch
-from broker.rendezvous import read_record, start_broker, wait_for_broker
+from broker.rendezvous import start_broker, wait_for_broker
 
 _PATIENCE = 20.0
 """Seconds that a broker gets to come up or to end."""
@@ -76,15 +73,8 @@ def broker_stop() -> None:
     """Stop the broker. Deliveries under way stay recorded and go on with the next one."""
     home = find_home()
     with _errors():
-        record = read_record(home)
-        if record is None:
-            click.echo("no broker is running")
-            return
-        watch = open_death_watch(record.process)
-        call(home, "stop")
-        if watch is not None and not _readable_within(watch, _PATIENCE):
-            os.kill(record.pid, signal.SIGTERM)
-        click.echo(f"broker stopped: pid {record.pid}")
+        record = stop_broker(home, _PATIENCE)
+        click.echo(f"broker stopped: pid {record.pid}" if record is not None else "no broker is running")
 
 
 @broker.command("status")
@@ -129,11 +119,3 @@ def _errors() -> Iterator[None]:
         if error.next_step:
             click.echo(f"  {error.next_step}", err=True)
         sys.exit(1)
-
-
-def _readable_within(fd: int, seconds: float) -> bool:
-    import select
-
-    ready, _, _ = select.select([fd], [], [], seconds)
-    os.close(fd)
-    return bool(ready)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from broker.cli.calls import call
+from broker.cli.calls import call, stop_broker
 from broker.cli.editor import ClaudeEditor, CodexEditor, PanelEnded
 from broker.errors import CrossAgentError
 from broker.paths import Home
@@ -68,7 +68,7 @@ def _play(stage: str, home: Home, real: bool, line: Callable[[str, str], None], 
     mcp = {"command": sys.executable, "args": ["-I", "-S", os.path.join(_ROOT, "mcp_server", "__main__.py")]}
     mcp_environment = {"CROSS_AGENT_HOME": home.root}
     claude_real, codex_real = _binaries(stage, real)
-    stack.callback(_stop_broker, home)
+    stack.callback(stop_broker, home)
 
     servers = {"mcpServers": {"cross-agent": {**mcp, "env": mcp_environment}}}
     allowed = ("--mcp-config", json.dumps(servers), "--allowedTools", "mcp__cross-agent__send_to_codex")
@@ -168,13 +168,6 @@ def _wait_until_both_are_known(home: Home, thread: str) -> None:
             return
         call(home, "next_event", after=overview["server_process"]["event_sequence"])
     raise PanelEnded("the panels did not register with the broker")
-
-
-def _stop_broker(home: Home) -> None:
-    try:
-        call(home, "stop")
-    except CrossAgentError:
-        pass  # it never came up, or is gone already: nothing is left to stop
 
 
 def _last_words(home: Home) -> str:

@@ -15,8 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.cli.calls import call
-from broker.errors import CrossAgentError
+from broker.cli.calls import call, stop_broker
 from broker.paths import Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,10 +78,7 @@ class Stage:
 
     def close(self) -> None:
         self._stack.close()
-        try:
-            call(self.home, "stop")
-        except CrossAgentError:
-            pass  # none was started
+        stop_broker(self.home)
 
 
 class McpClient:

@@ -1,0 +1,68 @@
+"""Whether a shim may speak for a session it names (EN-05).
+
+Owns the check against the agents' own registries and locks: a session that some living process holds is believed only of
+the shim which that process descends from. Where nobody is recorded as its holder, the shim's word stands. Looks at files, so
+it runs beside the loop; a claim counts for nothing until it is checked, and one that fails is checked again, since a
+reloaded window resumes a session while its old process still ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from broker.panels import Panel, Panels
+from broker.processes import ProcessId, ancestors
+from shims.agent import agent
+
+log = logging.getLogger("broker.claims")
+
+_AGAIN = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds between checks of a claim that failed; then it is given up until the shim registers again."""
+
+
+class Claims:
+    """Checks what shims claim.
+
+    Args:
+        stores: the data directories of an agent that are in use, as far as is known.
+        settled: told when a claim has been found true.
+    """
+
+    def __init__(self, panels: Panels, stores: Callable[[str], set[str]], settled: Callable[[Panel], None]) -> None:
+        self._panels = panels
+        self._stores = stores
+        self._settled = settled
+        self._tasks: dict[tuple[ProcessId, str], asyncio.Task[None]] = {}
+
+    def check(self, panel: Panel) -> None:
+        """Begins to check the sessions of ``panel`` that are claimed and not checked yet."""
+        for state in panel.claimed:
+            key = (panel.process, state.id)
+            if state.id and state.id not in panel.proven and key not in self._tasks:
+                task = asyncio.get_running_loop().create_task(self._check(panel, state.id))
+                self._tasks[key] = task
+                task.add_done_callback(lambda _, key=key: self._tasks.pop(key, None))  # type: ignore[misc]
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _check(self, panel: Panel, session: str) -> None:
+        loop = asyncio.get_running_loop()
+        stores = self._stores(panel.agent) | {panel.store}
+        for pause in (*_AGAIN, None):
+            if await loop.run_in_executor(None, _is_free_or_its, panel.agent, stores, session, panel.process):
+                if self._panels.prove(panel, session):
+                    self._settled(panel)
+                return
+            if pause is None or self._panels.by_process(panel.process) is not panel:
+                break
+            await asyncio.sleep(pause)
+        log.warning("%s claims a session that another process holds", panel.process)
+
+
+def _is_free_or_its(name: str, stores: set[str], session: str, shim: ProcessId) -> bool:
+    holders = [holder for store in stores for holder in agent(name).holders(store, session)]
+    return not holders or any(shim in ancestors(holder.pid) for holder in holders)
