@@ -24,6 +24,7 @@ from broker.clock import wall_clock
 from broker.errors import CrossAgentError, Fenced, Refusal
 from broker.events import Events
 from broker.failpoints import fail_point
+from broker.gaps import Gaps
 from broker.logs import begin_logging
 from broker.panels import Panel, Panels
 from broker.paths import Home
@@ -98,6 +99,7 @@ class Broker:
         self._sends = Sends(self._book, self._carrier, self._panels, self._current_grants, self._route.is_live)
         self._mcp = McpSessions()
         self._busy: dict[tuple[str, str], bool] = {}
+        self._gaps = Gaps() if os.environ.get("CROSS_AGENT_DEBUG") else None
         self._registered = asyncio.Condition()
         self._tasks: set[asyncio.Task[Any]] = set()
         me = identify(os.getpid())
@@ -361,6 +363,8 @@ class Broker:
         if self._idle is not None:
             self._idle.cancel()
         withdraw_record(self._home, self._record)
+        if self._gaps is not None:
+            self._gaps.close()
         self._mcp.close_all()
         self._claims.close()
         self._carrier.close()
