@@ -51,8 +51,10 @@ def read_record(home: Home) -> BrokerRecord | None:
     """The living broker, None if there is none (or only the record of one that died)."""
     try:
         with open(home.broker_record, "rb") as file:
-            record = BrokerRecord(**json.load(file))
-    except (OSError, ValueError, TypeError):
+            written = json.load(file)
+        # A field that a later version added is not ours to know: its protocol says whether we understand each other.
+        record = BrokerRecord(**{name: written[name] for name in BrokerRecord._fields})
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     return record if record.process.alive() else None
 
