@@ -8,6 +8,7 @@ A `Client` runs in a thread of its caller's; `post` and `wake` may be called fro
 
 from __future__ import annotations
 
+import _thread
 import math
 import os
 import time
@@ -16,11 +17,11 @@ from collections.abc import Callable
 
 import zmq
 
-from broker.errors import BrokerUnreachable, CrossAgentError, ProtocolMismatch, WireError
+from broker.errors import BrokerUnreachable, CrossAgentError, WireError
 from broker.paths import Home
 from broker.processes import open_death_watch
 from broker.rendezvous import BrokerRecord, WakeUp, read_record, start_broker
-from broker.wire import MAX_MESSAGE, PROTOCOL, Bye, Message, decode, encode
+from broker.wire import MAX_MESSAGE, Bye, Message, decode, encode
 
 _START_INTERVAL = 60.0
 """A client starts a broker by itself at most this often, in seconds (SH-23)."""
@@ -131,9 +132,13 @@ class Client:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._connection: Connection | None = None
         self._broker_bell: WakeUp | None = None
+        self._hanging = _thread.allocate_lock()
+        """Held while the bell for a broker is hung up or taken down, and by a process that ends."""
         self._next_start = 0.0
         self._own_start = 0.0
         """From when on this client may start one again; `_next_start` may be later, while there is none."""
+        self._birth: int | None = None
+        """Tells the end of the broker that this client has started and that can't be reached yet."""
         self._stopped = False
         self._last_problem = ""
         self.trouble: CrossAgentError | None = None
@@ -172,11 +177,18 @@ class Client:
         self._stopped = True
         self.wake()
 
+    def vanish(self) -> None:
+        """The process ends at this moment, with `run` in whatever it does: nothing of it stays in the run directory."""
+        self._hanging.acquire(timeout=0.2)  # and never let go: no bell is hung up any more
+        if self._broker_bell is not None:
+            self._broker_bell.remove()
+
     def run(self) -> None:
         """Runs until `stop`."""
         try:
             self._home.prepare()
-            self._broker_bell = WakeUp(self._home)
+            with self._hanging:
+                self._broker_bell = WakeUp(self._home)
         except (CrossAgentError, OSError) as error:
             self._problem(f"no wake-up by the run directory: {error}")
         try:
@@ -186,6 +198,7 @@ class Client:
                 self._wait()
         finally:
             self._disconnect()
+            self._end_birth()
             if self._broker_bell is not None:
                 self._broker_bell.close()
             self._context.destroy(0)
@@ -201,13 +214,10 @@ class Client:
         if death is None:
             self._try_start()
             return
-        if record.protocol != PROTOCOL:
-            os.close(death)
-            self._tell_trouble(ProtocolMismatch(f"the broker speaks protocol {record.protocol}, and this process {PROTOCOL}"))
-            return
         self.trouble = None
         self._last_problem = ""
         self._next_start = self._own_start
+        self._end_birth()
         self._posted.clear()
         self._connection = Connection(self._context, record, death)
         self._connection.send(self._hello())
@@ -236,13 +246,28 @@ class Client:
             return
         self._next_start = now + _START_INTERVAL
         try:
-            if start_broker(self._home):
-                self._own_start = self._next_start
-                self._note("started a broker")
-            else:
-                self._next_start = now + _STARTING
+            started = start_broker(self._home)
         except (CrossAgentError, OSError) as error:
-            self._tell_trouble(error if isinstance(error, CrossAgentError) else CrossAgentError(str(error)))
+            self._next_start = math.inf
+            self._tell_trouble(error if isinstance(error, CrossAgentError) else _unusable(self._home, error))
+            return
+        if started is None:
+            self._next_start = now + _STARTING
+            return
+        self._own_start = self._next_start
+        self._note("started a broker")
+        self._end_birth()
+        self._birth = open_death_watch(started)
+
+    def _stillborn(self) -> None:
+        self._end_birth()
+        step = f"Read {self._home.logs}/broker.log, then run `cross-agent broker start`."
+        self._tell_trouble(BrokerUnreachable("the broker that was started has ended before it could be reached", next_step=step))
+
+    def _end_birth(self) -> None:
+        if self._birth is not None:
+            os.close(self._birth)
+            self._birth = None
 
     def _tell_trouble(self, error: CrossAgentError) -> None:
         """No broker can be had for now: whoever waits for one is told."""
@@ -262,6 +287,8 @@ class Client:
         poller.register(self._bell_read, zmq.POLLIN)
         if self._broker_bell is not None:
             poller.register(self._broker_bell.fd, zmq.POLLIN)
+        if self._birth is not None:
+            poller.register(self._birth, zmq.POLLIN)
         connection = self._connection
         if connection is not None:
             poller.register(connection.death, zmq.POLLIN)
@@ -272,6 +299,8 @@ class Client:
             self._woken()
         if self._broker_bell is not None and self._broker_bell.fd in ready:
             self._broker_bell.drain()
+        if self._birth is not None and self._birth in ready and read_record(self._home) is None:
+            self._stillborn()
         if connection is not None:
             dead = connection.death in ready
             if dead and connection.socket not in ready:
@@ -280,7 +309,7 @@ class Client:
 
     def _timeout(self) -> int | None:
         """Milliseconds until a broker may be started again; None while only events matter."""
-        if self._connection is not None or not self._autostart or self.trouble or math.isinf(self._next_start):
+        if self._connection is not None or not self._autostart or math.isinf(self._next_start):
             return None
         return max(0, int((self._next_start - time.monotonic()) * 1000)) + 1
 
@@ -294,8 +323,9 @@ class Client:
                     dead = True
                     break
         except WireError as error:
-            self._problem(f"broker {connection.record.process}: {error}")
             self.trouble = error
+            self._problem(f"broker {connection.record.process}: {error}")
+            self._woken()
             return
         for message in messages:
             if isinstance(message, Bye):
@@ -311,3 +341,8 @@ class Client:
                 pass
         except BlockingIOError:
             pass
+
+
+def _unusable(home: Home, error: OSError) -> CrossAgentError:
+    why = error.strerror or type(error).__name__
+    return BrokerUnreachable(f"no broker can be started from {home.root}: {why}", next_step="Make the directory usable.")

@@ -106,14 +106,17 @@ class WakeUp:
 
     def close(self) -> None:
         os.close(self.fd)
+        self.remove()
+
+    def remove(self) -> None:
         try:
             os.unlink(self.path)
         except FileNotFoundError:
             pass
 
 
-def start_broker(home: Home, *, by_hand: bool = False) -> bool:
-    """Starts a broker unless one lives or somebody is starting one. Returns whether this call started it.
+def start_broker(home: Home, *, by_hand: bool = False) -> ProcessId | None:
+    """Starts a broker unless one lives or somebody is starting one. Returns the one that this call started.
 
     Args:
         by_hand: a person asked: the crash guard does not apply, and is reset.
@@ -128,14 +131,13 @@ def start_broker(home: Home, *, by_hand: bool = False) -> bool:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            return None
         if read_record(home) is not None:
-            return False
+            return None
         if by_hand:
             clean_end(home)
         _count_start(home)
-        _spawn(home, lock)
-        return True
+        return identify(_spawn(home, lock))
     finally:
         os.close(lock)
 
@@ -172,7 +174,7 @@ def _count_start(home: Home) -> None:
         json.dump([*starts, now], file)
 
 
-def _spawn(home: Home, lock: int) -> None:
+def _spawn(home: Home, lock: int) -> int:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
     log = os.path.join(home.logs, "broker.log")
     environment = {
@@ -181,7 +183,7 @@ def _spawn(home: Home, lock: int) -> None:
     environment["CROSS_AGENT_HOME"] = home.root
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
-        os.posix_spawn(
+        return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", program, "run", "--detached"],
             environment,

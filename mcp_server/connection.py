@@ -30,6 +30,7 @@ class BrokerConnection:
         self._lines: deque[bytes] = deque()
         self._ready = False
         self._had_broker = False
+        self._cwd = _working_directory()
         self._client = Client(
             find_home(),
             hello=self._hello,
@@ -58,6 +59,10 @@ class BrokerConnection:
         error = self._client.trouble
         return error.as_result() if error is not None else None
 
+    def vanish(self) -> None:
+        """The process ends at this moment; from any thread."""
+        self._client.vanish()
+
     # in the thread of the client
 
     def _hello(self) -> McpOpen:
@@ -67,7 +72,7 @@ class BrokerConnection:
         return McpOpen(
             instance=self._instance,
             version=VERSION,
-            cwd=os.getcwd(),
+            cwd=self._cwd,
             surface=self._process.surface,
             settings={name: value for name, value in environment.items() if is_setting(name)},
             environment={name: value for name, value in environment.items() if is_baseline(name) or name in IDENTITY_NAMES},
@@ -78,6 +83,7 @@ class BrokerConnection:
         process = self._process
         if isinstance(message, McpReady):
             with process.lock:
+                process.trouble = None  # of an earlier broker
                 self._lines.clear()  # whatever was meant for an earlier one is said again as far as it is open
                 lines = process.session.connected()
                 self._ready = True
@@ -92,11 +98,12 @@ class BrokerConnection:
             refused = CrossAgentError(
                 message.message, code=message.code, next_step=message.next_step, retry_safe=message.retry_safe
             )
-            process.give_up(refused.as_result())
+            process.give_up(refused.as_result(), for_good=not self._ready)
 
     def _woken(self) -> None:
         if self._client.record is None:
             with self._process.lock:
+                self._process.trouble = None  # it was about a broker that is no more
                 self._process.session.disconnected()
                 self._ready = False
                 waiting = self._process.session.next_deadline() is not None
@@ -108,5 +115,15 @@ class BrokerConnection:
                     answers = self._process.session.unavailable(self._client.trouble.as_result())
                 self._process.write(answers)
             return
+        if self._client.trouble is not None:  # the broker that is there can't be talked to
+            self._process.give_up(self._client.trouble.as_result())
         while self._ready and self._lines:
             self._client.send(McpLine(self._lines.popleft()))
+
+
+def _working_directory() -> str:
+    """Where the agent works, kept from the start on: the directory may be removed meanwhile, as worktrees are."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.environ.get("PWD") or "/"

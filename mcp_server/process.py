@@ -2,12 +2,13 @@
 
 Owns this process's descriptors and threads. The main thread reads the client and answers what needs no broker; a second
 one loads ZeroMQ and keeps the connection. End-of-file and signals end it at once (MC-06). Nothing but protocol is ever
-written to stdout (MC-07).
+written to stdout (MC-07): what anything else prints goes to stderr.
 """
 
 from __future__ import annotations
 
 import _thread
+import fcntl
 import os
 import select
 import sys
@@ -19,13 +20,32 @@ from mcp_server.session import ThinSession
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
-    from typing import Any
+    from typing import Any, NoReturn
 
     from mcp_server.connection import BrokerConnection
 else:
     import _signal
 
 _CHUNK = 65536
+
+_PIECE = 4096
+"""Bytes that a pipe with room takes without blocking (PIPE_BUF)."""
+
+_LAST_READ = 500
+"""Milliseconds in which a client that has closed our stdin must have read something of what it is still given."""
+
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)
+"""Besides POLLHUP, which is told unasked: a socket whose other side writes no more."""
+
+_USAGE = """\
+Usage: cross-agent mcp [--surface NAME]
+
+  The MCP server that agents start; speaks JSON-RPC on stdin and stdout.
+
+Options:
+  --surface NAME  Which tools to serve.  [default: cross-agent]
+  -h, --help      Show this message and exit.
+"""
 
 
 class Process:
@@ -39,6 +59,7 @@ class Process:
         """Why no broker can be had at all; None while one may be."""
         self._connection: BrokerConnection | None = None
         self._out = _thread.allocate_lock()
+        self._stdout = _claim_stdout()
 
     def run(self) -> None:
         _thread.start_new_thread(self._connect, ())
@@ -51,6 +72,8 @@ class Process:
                 continue
             try:
                 chunk = os.read(0, _CHUNK)
+            except BlockingIOError:
+                continue
             except OSError:
                 return
             if not chunk:
@@ -62,21 +85,37 @@ class Process:
             parts.append(rest)
 
     def write(self, lines: list[bytes]) -> None:
-        """Whole lines to the client; from any thread. A client that is gone ends the process."""
+        """Whole lines to the client; from any thread. A client that is gone, or has gone and reads no more, ends the process."""
         if not lines:
             return
         data = memoryview(b"".join(line + b"\n" for line in lines))
         with self._out:
-            try:
-                while data:
-                    data = data[os.write(1, data) :]
-            except OSError:
-                os._exit(0)
+            room = select.poll()
+            room.register(self._stdout, select.POLLOUT)
+            any_news = select.poll()
+            any_news.register(self._stdout, select.POLLOUT)
+            any_news.register(0, _HUNG_UP)
+            while data:
+                if not any(fd == self._stdout for fd, _ in any_news.poll()) and not room.poll(_LAST_READ):
+                    self.end()
+                try:
+                    data = data[os.write(self._stdout, data[:_PIECE]) :]
+                except BlockingIOError:
+                    continue  # somebody else writes to it as well, and has taken the room
+                except OSError:
+                    self.end()
 
-    def give_up(self, trouble: dict[str, Any]) -> None:
-        """No broker can be had: every call, open or to come, is answered with the reason."""
+    def end(self) -> NoReturn:
+        """Ends the process, whatever its threads do; from any thread and from a signal."""
+        if self._connection is not None:
+            self._connection.vanish()
+        os._exit(0)
+
+    def give_up(self, trouble: dict[str, Any], *, for_good: bool = True) -> None:
+        """No broker can be had: every open call is answered with the reason, and ``for_good`` those to come as well."""
         with self.lock:
-            self.trouble = trouble
+            if for_good:
+                self.trouble = trouble
             answers = self.session.unavailable(trouble)
         self.write(answers)
 
@@ -100,9 +139,9 @@ class Process:
         why = {
             "ok": False,
             "code": "broker_unreachable",
-            "error": "the broker did not answer in time; whether the call took effect is not known",
-            "next_step": "Repeat the same call later: bridge_status shows whether it took effect. See logs/broker.log.",
-            "retry_safe": False,
+            "error": "no broker answered in time",
+            "next_step": "See logs/broker.log in the state directory, or run `cross-agent broker start`.",
+            "retry_safe": True,
         }
         if self._connection is not None:
             why = self._connection.trouble() or why
@@ -119,24 +158,52 @@ class Process:
             self._connection = BrokerConnection(self)
             self._connection.run()
         except Exception as error:  # missing or broken packages: said in every call, and on no screen
-            self.give_up(
-                {
-                    "ok": False,
-                    "code": "environment_broken",
-                    "error": f"cross-agent's own environment does not load: {type(error).__name__}: {error}",
-                    "next_step": "Run `cross-agent check` in a terminal; in a checkout `./bin/cross-agent demo` sets it up.",
-                    "retry_safe": True,
-                }
-            )
+            self.give_up(_broken(error))
+
+
+def _claim_stdout() -> int:
+    """The descriptor for protocol. What anything else prints goes to stderr from here on: case 51."""
+    claimed = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # started without a stderr
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return claimed
+
+
+def _broken(error: Exception) -> dict[str, Any]:
+    """Why no broker can be had in this environment, in words of ours: a library's may quote anything."""
+    if hasattr(error, "as_result"):  # CrossAgentError, where it could be loaded
+        told: dict[str, Any] = error.as_result()
+        return told
+    module = getattr(error, "name", None) if isinstance(error, ImportError) else None
+    what = f"the module {module} cannot be loaded" if module else f"loading its modules failed by {type(error).__name__}"
+    return {
+        "ok": False,
+        "code": "environment_broken",
+        "error": f"cross-agent's own environment is broken: {what}",
+        "next_step": "Run `./bin/cross-agent broker status` in the checkout, which sets the environment up, or install it again.",
+        "retry_safe": True,
+    }
 
 
 def main(arguments: list[str]) -> None:
     """Runs until the client goes. ``--surface NAME`` chooses the tools; only `cross-agent` exists so far."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        _signal.signal(getattr(_signal, name), lambda *_: os._exit(0))
-    surface = arguments[arguments.index("--surface") + 1] if "--surface" in arguments[:-1] else "cross-agent"
+    surface = "cross-agent"
+    rest = iter(arguments)
+    for argument in rest:
+        name, _, value = argument.partition("=")
+        if argument in ("-h", "--help"):
+            os.write(1, _USAGE.encode())
+            os._exit(0)
+        if name != "--surface" or not (value := value or next(rest, "")):
+            os.write(2, f"cross-agent mcp: {argument} is not understood\n{_USAGE}".encode(errors="backslashreplace"))
+            os._exit(2)
+        surface = value
     process = Process(surface)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        _signal.signal(getattr(_signal, name), lambda *_: process.end())
     try:
         process.run()
     finally:
-        os._exit(0)
+        process.end()

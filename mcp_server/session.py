@@ -18,7 +18,6 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CALL_DEADLINE = 30.0
 """Seconds after which an unanswered request is answered with an error; the broker answers in milliseconds."""
 
-
 LONGEST_CALL = 8 << 20
 """Bytes of a call that are still passed on; a message of the greatest size stays far below, and the broker serves others."""
 
@@ -35,7 +34,12 @@ class ThinSession:
         self._handshake: list[bytes] = []
         self._handshake_id: object = None
         self._subscriptions: dict[str, bytes] = {}
-        self._open: dict[str, tuple[bytes, float, str]] = {}
+        self._open: dict[str, _Request] = {}
+        self._read_only = {
+            tool["name"]
+            for tool in answers["tools"][max(answers["tools"])]["tools"]
+            if tool.get("annotations", {}).get("readOnlyHint")
+        }
         self._version = ""
         self._connected = False
         self._swallow: set[str] = set()
@@ -65,9 +69,10 @@ class ThinSession:
         if method == "subscriptions/listen":
             self._subscriptions[key] = line
         else:
-            self._open[key] = (line, now + CALL_DEADLINE, method)
+            request = self._open[key] = _Request(line, now + CALL_DEADLINE, _tool(message) if method == "tools/call" else None)
             if len(line) > LONGEST_CALL:
                 return [self._give_up(key, _TOO_LONG)], []
+            request.passed_on = self._connected
         return [], self._forward(line)
 
     def _beforehand(self, method: str, message: dict[str, Any], line: bytes) -> bytes | None:
@@ -76,6 +81,8 @@ class ThinSession:
         parameters = parameters if isinstance(parameters, dict) else {}
         meta = parameters.get("_meta")
         modern = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if modern is not None and not isinstance(modern, str):
+            return None  # the SDK says what is wrong with it
         if method == "initialize" and modern is None:
             asked = parameters.get("protocolVersion")
             known = self._answers["initialize"]
@@ -102,6 +109,7 @@ class ThinSession:
                 key = _key(parameters.get("requestId"))
                 self._open.pop(key, None)  # a cancelled request is owed no answer
                 self._subscriptions.pop(key, None)
+                self._acknowledged.discard(key)
         return self._forward(line)
 
     def _forward(self, line: bytes) -> list[bytes]:
@@ -115,8 +123,9 @@ class ThinSession:
         if self._handshake:
             self._swallow.add(_key(self._handshake_id))
         self._swallow_acknowledgement = set(self._acknowledged)
-        requests = [line for line, _, _ in self._open.values()]
-        return [*self._handshake, *self._subscriptions.values(), *requests]
+        for request in self._open.values():
+            request.passed_on = True
+        return [*self._handshake, *self._subscriptions.values(), *(request.line for request in self._open.values())]
 
     def disconnected(self) -> None:
         self._connected = False
@@ -149,11 +158,11 @@ class ThinSession:
 
     def next_deadline(self) -> float | None:
         """When the earliest open request is overdue, in monotonic seconds."""
-        return min((deadline for _, deadline, _ in self._open.values()), default=None)
+        return min((request.deadline for request in self._open.values()), default=None)
 
     def overdue(self, now: float, why: dict[str, Any]) -> list[bytes]:
         """Answers for the requests that are overdue; ``why`` is the error that a tool call reports."""
-        late = [key for key, (_, deadline, _) in self._open.items() if deadline <= now]
+        late = [key for key, request in self._open.items() if request.deadline <= now]
         return [self._give_up(key, why) for key in late]
 
     def unavailable(self, why: dict[str, Any]) -> list[bytes]:
@@ -161,16 +170,32 @@ class ThinSession:
         return [self._give_up(key, why) for key in tuple(self._open)]
 
     def _give_up(self, key: str, why: dict[str, Any]) -> bytes:
-        line, _, method = self._open.pop(key)
-        identifier = _object(line)["id"]
-        if method != "tools/call":
+        request = self._open.pop(key)
+        identifier = _object(request.line)["id"]
+        if request.tool is None:
             error = {"code": -32603, "message": why["error"]}
             return _line({"jsonrpc": "2.0", "id": identifier, "error": error})
+        if request.passed_on and request.tool not in self._read_only:
+            told = "a broker had the call already, and whether it took effect is not known"
+            step = "Before you repeat the call, look with bridge_status whether it took effect."
+            why = {**why, "error": f"{why['error']}; {told}", "next_step": f"{why['next_step']} {step}", "retry_safe": False}
         text = json.dumps(why, ensure_ascii=False)
         result = {"content": [{"type": "text", "text": text}], "structuredContent": why, "isError": True}
         if not self._handshake:
             result["resultType"] = "complete"  # 2026-07-28
         return _result(identifier, result)
+
+
+class _Request:
+    """One that is owed an answer. ``tool``: what it calls, None if it calls none; ``passed_on``: a broker may have had it."""
+
+    __slots__ = ("deadline", "line", "passed_on", "tool")
+
+    def __init__(self, line: bytes, deadline: float, tool: str | None) -> None:
+        self.line = line
+        self.deadline = deadline
+        self.tool = tool
+        self.passed_on = False
 
 
 _TOO_LONG = {
@@ -190,6 +215,11 @@ def _object(line: bytes) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
+def _tool(message: dict[str, Any]) -> str:
+    parameters = message.get("params")
+    return str(parameters.get("name")) if isinstance(parameters, dict) else ""
+
+
 def _key(identifier: object) -> str:
     return f"{type(identifier).__name__}:{identifier}"
 
@@ -199,4 +229,7 @@ def _result(identifier: object, result: dict[str, Any]) -> bytes:
 
 
 def _line(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # an id with half a surrogate pair goes back as it came: escaped
+        return json.dumps(message, separators=(",", ":")).encode()
