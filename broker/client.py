@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import zmq
 
-from broker.errors import BrokerUnreachable, CrossAgentError, WireError
+from broker.errors import BrokerUnreachable, CrossAgentError, ProtocolMismatch, WireError
 from broker.paths import Home
 from broker.processes import open_death_watch
 from broker.rendezvous import BrokerRecord, WakeUp, read_record, start_broker
-from broker.wire import MAX_MESSAGE, Bye, Message, decode, encode
+from broker.wire import MAX_MESSAGE, PROTOCOL, Bye, Message, decode, encode
 
 _START_INTERVAL = 60.0
 """A client starts a broker by itself at most this often, in seconds (SH-23)."""
@@ -213,6 +213,10 @@ class Client:
         death = open_death_watch(record.process)
         if death is None:
             self._try_start()
+            return
+        if record.protocol != PROTOCOL:
+            os.close(death)
+            self._tell_trouble(ProtocolMismatch(f"the broker speaks protocol {record.protocol}, and this process {PROTOCOL}"))
             return
         self.trouble = None
         self._last_problem = ""
