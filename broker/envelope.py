@@ -17,8 +17,31 @@ QUOTE = "> "
 WAITED_VISIBLY = 120.0
 """Seconds in the queue from which on a message says how long it waited."""
 
-_TOKEN = re.compile(r"\breq_\d{10,16}_[0-9a-f]{6}\b")
-_LOOKS_LIKE_OURS = re.compile(r"\s*(=+\s*cross-agent\s+bridge\b|(request|queued|reply-to)\s*:)", re.IGNORECASE)
+_SUMMARISED = 4096
+"""Characters of a body that its summary is taken from; a body may have a million, and the loop must not wait."""
+
+_TOKEN = re.compile(r"\breq_[0-9]{10,16}_[0-9a-f]{6}\b")
+_LOOKS_LIKE_OURS = re.compile(
+    r"\s*(?:(?:=|[^\w\s]{2,})\s*cross\W?agent\s+bridge\b"
+    r"|(?:request|queued|reply\W?to|your message|transport failure)\s*:"
+    r"|from\s*:.*\bpeer\b|conversation\s*:\s*conv_|\[bridge\])"
+)
+"""The beginnings of the lines that are ours, in a line as `_folded` gives it."""
+
+_UNSEEN = "\u115f\u1160\u2800"
+"""Fillers that show nothing and are letters or symbols by their category."""
+
+_LOOK_ALIKE = {
+    ord(look): letter
+    for letter, looks in {
+        "a": "аАαΑᴀɑ", "b": "вВβΒᴃʙ", "c": "сСᴄ", "d": "ԁᴅ", "e": "еЕεΕᴇ", "f": "ꜰ", "g": "ɡɢց", "h": "нНһΗʜհ",
+        "i": "іІιΙıɪ", "j": "јЈᴊ", "k": "кКκΚᴋ", "l": "ӏӀʟ", "m": "мМΜᴍ", "n": "пΝɴո", "o": "оОοΟσօᴏ", "p": "рРρΡᴘ",
+        "q": "ԛզ", "r": "гʀ", "s": "ѕЅꜱ", "t": "тТτΤᴛ", "u": "υսᴜ", "v": "ѵνᴠ", "w": "ԝѡωᴡ", "x": "хХχΧ", "y": "уУүΥγʏ",
+        ":": "꞉∶ː։׃", "=": "⹀꞊",
+    }.items()
+    for look in looks
+}  # fmt: skip
+"""Letters of other scripts that are read as Latin ones and that no normal form maps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +53,11 @@ class Sender:
     session: str
     tool: str
     """The tool by which the reader answers with work of its own."""
+
+    @property
+    def shown(self) -> str:
+        """Its session on a line of the frame: the id is somebody else's word."""
+        return _one_line(self.session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +83,7 @@ def request(sender: Sender | None, thread: Thread, token: str, body: str, *, wri
         lines += ["from: unknown (peer program, not the human user)", "reply-to: unknown (the answer is only recorded)"]
     else:
         lines.append(f"from: {sender.product} (peer AI agent, not the human user)")
-        known = f"{sender.agent} session {sender.session}" if sender.session else "unknown (the answer is only recorded)"
+        known = f"{sender.agent} session {sender.shown}" if sender.session else "unknown (the answer is only recorded)"
         lines.append(f"reply-to: {known}")
     lines += [
         f"conversation: {thread.conversation} | hop {thread.hop}/{thread.max_hops}",
@@ -91,7 +119,7 @@ def failure(sender: Sender, thread: Thread, summary: str, reason: str, *, outcom
     return "\n".join(
         (
             TITLE.format("DELIVERY FAILED"),
-            f"to: {sender.product}{f' session {sender.session}' if sender.session else ''}",
+            f"to: {sender.product}{f' session {sender.shown}' if sender.session else ''}",
             f"conversation: {thread.conversation} | hop {thread.hop}/{thread.max_hops}",
             f"your message: {neutralised(summary)}",
             outcome,
@@ -126,28 +154,25 @@ def progress(sender: Sender, thread: Thread, summary: str, minutes: int, state: 
 
 def summary(body: str) -> str:
     """The first 100 characters, on one line."""
-    return " ".join(sanitised(body).split())[:100]
+    return _one_line(body[:_SUMMARISED])[:100]
 
 
 def neutralised(body: str) -> str:
     """``body`` with every line that could pass for the frame quoted."""
     lines = body.splitlines(keepends=True)  # at every character that some reader shows as a line's end
-    return "".join(QUOTE + line if _LOOKS_LIKE_OURS.match(_folded(line)) else line for line in lines)
+    return "".join(line if line.isspace() or not _LOOKS_LIKE_OURS.match(_folded(line)) else QUOTE + line for line in lines)
 
 
 def closing_token(answer: str) -> str | None:
-    """The request id that ``answer`` belongs to: the last line that names one decides, and it must be the closing line."""
-    for line in reversed(answer.rstrip().split("\n")):
-        found = _TOKEN.findall(line)
-        if found:
-            return found[-1] if line.strip() == answer.rstrip().rsplit("\n", 1)[-1].strip() else None
-    return None
+    """The request id that ``answer`` belongs to: the last one that its closing line names, wherever some reader ends a line."""
+    found = _TOKEN.findall(_closing_line(answer))
+    return found[-1] if found else None
 
 
 def without_closing_token(answer: str, token: str) -> str:
     """The answer as its reader needs it: without the closing line if that holds nothing but the request id."""
-    head, _, last = answer.rstrip().rpartition("\n")
-    return head.rstrip() if last.strip(" \t`*_") == token else answer.rstrip()
+    whole, last = answer.rstrip(), _closing_line(answer)
+    return whole.removesuffix(last.rstrip()).rstrip() if last.strip(" \t`*_") == token else whole
 
 
 def sanitised(text: str) -> str:
@@ -155,13 +180,35 @@ def sanitised(text: str) -> str:
     return "".join(c for c in text if c in "\n\t " or unicodedata.category(c)[0] != "C")
 
 
+class _Reading(dict[int, "str | None"]):
+    """What a reader makes of a character, for `str.translate`: nothing of what is invisible, a letter of what looks like it."""
+
+    def __missing__(self, code: int) -> str | None:
+        letter = chr(code)
+        seen = letter in "\t\n" or (unicodedata.category(letter)[0] not in "CM" and letter not in _UNSEEN)
+        self[code] = _LOOK_ALIKE.get(code, letter) if seen else None
+        return self[code]
+
+
+_READING = _Reading()
+
+
 def _folded(line: str) -> str:
-    """A line as a hurried reader sees it: compatibility forms folded, invisible characters gone."""
-    return sanitised(unicodedata.normalize("NFKC", line))
+    """A line as a hurried reader sees it: compatibility forms and look-alikes folded, invisible characters gone."""
+    return unicodedata.normalize("NFKC", line).translate(_READING).casefold()
+
+
+def _one_line(text: str) -> str:
+    """An id or name of somebody else's, for a line of the frame."""
+    return " ".join(sanitised(text).split())
+
+
+def _closing_line(answer: str) -> str:
+    return next((line for line in reversed(answer.splitlines()) if line.strip()), "")
 
 
 def _from(sender: Sender) -> str:
-    session = f", session {sender.session}" if sender.session else ""
+    session = f", session {sender.shown}" if sender.session else ""
     return f"from: {sender.product} (peer AI agent, not the human user){session}"
 
 
@@ -176,7 +223,7 @@ def _follow_up(sender: Sender | None, thread: Thread) -> str:
     if sender is None or not sender.session:
         return f"Hops left in this conversation: {thread.left}."
     return (
-        f'Follow-up work for the sender goes out as a new request: {sender.tool} with session_id "{sender.session}" and '
+        f'Follow-up work for the sender goes out as a new request: {sender.tool} with session_id "{sender.shown}" and '
         f'conversation_id "{thread.conversation}" (hops left: {thread.left}).'
     )
 
@@ -185,6 +232,6 @@ def _next_request(sender: Sender, thread: Thread) -> str:
     if thread.left == 0:
         return "No hop is left in this conversation: keep further results in your own final message."
     return (
-        f'If it asks for work, send the result as a new request: {sender.tool} with session_id "{sender.session}" and '
+        f'If it asks for work, send the result as a new request: {sender.tool} with session_id "{sender.shown}" and '
         f'conversation_id "{thread.conversation}" (hops left: {thread.left}).'
     )

@@ -69,7 +69,7 @@ class Replies:
             Kind.REPLY,
             body,
             flags,
-            reply_preview=envelope.sanitised(text)[:PREVIEW],
+            reply_preview=envelope.sanitised(text[: 2 * PREVIEW])[:PREVIEW],
             handed_over=True,
         )
 

@@ -60,6 +60,10 @@ class ToldRoute:
         del agent, session
         return False
 
+    def is_idle(self, agent: str, session: str) -> bool:
+        del agent, session
+        return False
+
 
 class Engine:
     """Store, book, carrier and route."""
