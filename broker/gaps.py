@@ -1,13 +1,15 @@
 """Whether the loop ever stood still: a debug mode that notes every gap (EN-25).
 
-Owns a beat and the lines in the log about beats that came late. Time for which the machine gave this thread no processor is
-told apart where the kernel tells it (Linux): that is nobody's fault here. Off, nothing beats.
+Owns a beat and the lines in the log about beats that came late. Time for which the machine gave us no processor is told
+apart where the kernel tells it (Linux): that is nobody's fault here. It counts for the loop's thread and for the one other
+that was kept waiting longest, which may have held the interpreter meanwhile. Off, nothing beats.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 
 log = logging.getLogger("broker.gaps")
@@ -23,7 +25,7 @@ class Gaps:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._statistics = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+        self._thread = str(threading.get_native_id())
         self._waited = self._processor_waited()
         self._due = self._loop.time() + _BEAT
         self._timer = self._loop.call_at(self._due, self._beat)
@@ -33,7 +35,8 @@ class Gaps:
 
     def _beat(self) -> None:
         now, waited = self._loop.time(), self._processor_waited()
-        late, starved = now - self._due, waited - self._waited
+        new = {thread: total - self._waited.get(thread, 0.0) for thread, total in waited.items()}
+        late, starved = now - self._due, new.pop(self._thread, 0.0) + max(new.values(), default=0.0)
         if late - starved > LONGEST:
             log.warning(
                 "the loop stood still for %.0f ms, and %.0f ms for want of a processor", (late - starved) * 1e3, starved * 1e3
@@ -42,10 +45,13 @@ class Gaps:
         self._due = now + _BEAT
         self._timer = self._loop.call_at(self._due, self._beat)
 
-    def _processor_waited(self) -> float:
-        """Seconds that this thread was ready to run and was not let."""
+    def _processor_waited(self) -> dict[str, float]:
+        """Seconds that each of our threads was ready to run and was not let."""
+        waited = {}
         try:
-            with open(self._statistics, encoding="ascii") as file:
-                return int(file.read().split()[1]) / 1e9
+            for thread in os.listdir("/proc/self/task"):
+                with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
+                    waited[thread] = int(file.read().split()[1]) / 1e9
         except (OSError, ValueError, IndexError):
-            return 0.0
+            pass  # no such file on this system, or a thread that ended meanwhile
+        return waited
