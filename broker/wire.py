@@ -277,11 +277,18 @@ _KIND_OF = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode(message: Message) -> bytes:
-    """One message as bytes; strings may carry surrogate-escaped bytes of paths."""
+    """One message as bytes; strings may carry surrogate-escaped bytes of paths.
+
+    Half a character (an agent cut a text by UTF-16 units) becomes U+FFFD: no message is lost by it.
+    """
     body = _plain(message)
     body["v"] = PROTOCOL
     body["k"] = _KIND_OF[type(message)]
-    packed: bytes = msgpack.packb(body, unicode_errors="surrogateescape")
+    packed: bytes
+    try:
+        packed = msgpack.packb(body, unicode_errors="surrogateescape")
+    except UnicodeEncodeError:
+        packed = msgpack.packb(_whole(body), unicode_errors="surrogateescape")
     return packed
 
 
@@ -300,8 +307,10 @@ def decode(data: bytes) -> Message:
         raise WireError("a message that is not a map")
     version = body.pop("v", None)
     if version != PROTOCOL:
-        raise ProtocolMismatch(f"a message of protocol {version!r} where {PROTOCOL} is spoken")
-    kind = _KINDS.get(body.pop("k", ""))
+        shown = version if isinstance(version, int) else type(version).__name__
+        raise ProtocolMismatch(f"a message of protocol {shown} where {PROTOCOL} is spoken")
+    name = body.pop("k", "")
+    kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise WireError("a message of an unknown kind")
     message: Message = _build(kind, body)
@@ -315,6 +324,17 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """``value`` without halves of characters; bytes of paths stay."""
+    if isinstance(value, dict):
+        return {_whole(name): _whole(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, str):
+        return "".join("\ufffd" if "\ud800" <= c < "\udc80" or "\udcff" < c <= "\udfff" else c for c in value)
     return value
 
 
