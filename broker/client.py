@@ -252,7 +252,6 @@ class Client:
         try:
             started = start_broker(self._home)
         except (CrossAgentError, OSError) as error:
-            self._next_start = math.inf
             self._tell_trouble(error if isinstance(error, CrossAgentError) else _unusable(self._home, error))
             return
         if started is None:
@@ -266,15 +265,17 @@ class Client:
     def _stillborn(self) -> None:
         self._end_birth()
         step = f"Read {self._home.logs}/broker.log, then run `cross-agent broker start`."
-        self._tell_trouble(BrokerUnreachable("the broker that was started has ended before it could be reached", next_step=step))
+        error = BrokerUnreachable("the broker that was started has ended before it could be reached", next_step=step)
+        self._tell_trouble(error, next_start=self._own_start)
 
     def _end_birth(self) -> None:
         if self._birth is not None:
             os.close(self._birth)
             self._birth = None
 
-    def _tell_trouble(self, error: CrossAgentError) -> None:
-        """No broker can be had for now: whoever waits for one is told."""
+    def _tell_trouble(self, error: CrossAgentError, next_start: float = math.inf) -> None:
+        """No broker can be had for now: whoever waits for one is told. ``next_start``: when it is tried again unasked."""
+        self._next_start = next_start
         self.trouble = error
         self._problem(f"no broker: {error}")
         self._woken()
