@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def world(tmp_path: Path, home: Path) -> Iterator[World]:
-    """An empty world with a state directory of its own."""
+    """An empty world with a state directory of its own; a test that fails shows the logs of broker and shims."""
     made = World(tmp_path, home)
     try:
         yield made
     finally:
         made.close()
+        for log in sorted((home / "logs").glob("*.log")):
+            print(f"--- {log.name}", log.read_text(encoding="utf-8"), sep="\n")
