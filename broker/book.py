@@ -11,14 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from broker.clock import wall_clock
-from broker.deliveries import EVIDENCE_ORDER, STATES, Attempt, Delivery, Event, Evidence, step
+from broker.deliveries import EVIDENCE_ORDER, Attempt, Delivery, Event, Evidence, State, step
 from broker.events import Events
 from broker.failpoints import fail_point
 from broker.guards import hop_limit
 from broker.store import Store, Transaction
 
 _CHECKPOINT_AFTER = 16
-"""Bodies removed until the log is emptied at once; less often while traffic flows, in any case when it stops."""
+"""Bodies removed until the log is emptied at once; less often while traffic flows, in any case with the last body."""
+
+_WITH_BODY = (State.QUEUED, State.DELIVERING)
+"""What may have to be handed over, perhaps again, has its text stored; nothing else has (DE-23)."""
 
 
 class Book:
@@ -71,7 +74,7 @@ class Book:
 
     def queue(self, target: tuple[str, str, str]) -> list[Delivery]:
         """What waits for one session, in order."""
-        return [delivery for delivery in self.deliveries() if delivery.target == target and delivery.state.value == "queued"]
+        return [delivery for delivery in self.deliveries() if delivery.target == target and delivery.state is State.QUEUED]
 
     # changing
 
@@ -116,7 +119,7 @@ class Book:
             IllegalStepError: the event does not fit the state; nothing has happened.
         """
         changed = replace(delivery, state=step(delivery.state, event), updated=wall_clock(), **fields)
-        body_done = STATES[changed.state].terminal or event in (Event.TAKEN, Event.SETTLED)
+        body_done = delivery.state in _WITH_BODY and changed.state not in _WITH_BODY
 
         def change(transaction: Transaction) -> None:
             transaction.update_delivery(changed, delivery.state)
@@ -179,8 +182,8 @@ class Book:
     def _body_removed(self) -> None:
         """Removed bodies leave the log as well, soon (DE-23)."""
         self._bodies_removed += 1
-        idle = not any(delivery.open for delivery in self._deliveries.values())
-        if idle or self._bodies_removed >= _CHECKPOINT_AFTER:
+        last = not any(delivery.state in _WITH_BODY for delivery in self._deliveries.values())
+        if last or self._bodies_removed >= _CHECKPOINT_AFTER:
             self._bodies_removed = 0
             self.store.checkpoint()
 

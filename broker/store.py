@@ -95,8 +95,8 @@ class Store:
         return future
 
     def checkpoint(self) -> asyncio.Future[None]:
-        """Empties the write-ahead log, so that removed bodies are gone from the disk."""
-        return self.write(Transaction.request_checkpoint)
+        """Empties the write-ahead log, so that removed bodies are gone from the disk when the future resolves."""
+        return self.write(_checkpoint)
 
     def close(self) -> None:
         """Finishes what is queued and closes the file."""
@@ -179,10 +179,14 @@ class Store:
                 self._resolve(future, None, error)
             raise
         fail_point("broker.commit.after")
+        checkpoints = [future for change, future in batch if change is _checkpoint]
         for future, value, failure in results:
-            self._resolve(future, value, failure)
-        if transaction.checkpoint_wanted:
+            if future not in checkpoints:
+                self._resolve(future, value, failure)
+        if checkpoints:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for future in checkpoints:
+                self._resolve(future, None, None)
 
     def _check_generation(self, connection: sqlite3.Connection) -> None:
         row = connection.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
@@ -206,7 +210,6 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.checkpoint_wanted = False
 
     def add_delivery(self, delivery: Delivery, body: str) -> Delivery:
         """Inserts; the result carries its place in the order. Raises sqlite3.IntegrityError on a repeated key."""
@@ -219,7 +222,7 @@ class Transaction:
                 _record(delivery),
             ),
         )  # fmt: skip
-        self._connection.execute("INSERT INTO bodies VALUES (?, ?)", (delivery.id, body))
+        self._connection.execute("INSERT INTO bodies VALUES (?, ?)", (delivery.id, _whole(body)))
         return replace(delivery, sequence=cursor.lastrowid or 0)
 
     def update_delivery(self, delivery: Delivery, expected: State) -> None:
@@ -259,8 +262,9 @@ class Transaction:
         self._connection.execute(f"DELETE FROM bodies WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
         return self._connection.execute(f"DELETE FROM deliveries WHERE {old}", (before,)).rowcount
 
-    def request_checkpoint(self) -> None:
-        self.checkpoint_wanted = True
+
+def _checkpoint(_: Transaction) -> None:
+    """Changes nothing: the writer makes a checkpoint after the batch that holds this."""
 
 
 _SELECT = "SELECT sequence, record FROM deliveries"
@@ -284,6 +288,15 @@ def _immediate(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
+def _whole(text: str) -> str:
+    """``text`` as a database can hold it: half a character (agents cut texts by UTF-16 units) becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def _record(value: Delivery | Attempt) -> str:
     return json.dumps({f.name: getattr(value, f.name) for f in fields(value) if f.name != "sequence"})
 
@@ -299,4 +312,4 @@ def _delivery(row: tuple[int, str]) -> Delivery:
 def _attempt(row: tuple[str]) -> Attempt:
     record = json.loads(row[0])
     record["evidence"] = Evidence(record["evidence"])
-    return Attempt(**{f.name: record[f.name] for f in fields(Attempt)})
+    return Attempt(**{f.name: record[f.name] for f in fields(Attempt) if f.name in record})
