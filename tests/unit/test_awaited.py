@@ -1,0 +1,90 @@
+"""A turn whose end nobody reported is settled from the agent's records (DE-33)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.deliveries import Delivery, State
+from broker.wire import StageName, StageReport
+from shims.agent import Found, Record
+from tests.unit.engine import Engine, engine
+
+PATIENCE = 10.0
+
+
+class Told:
+    """A reader whose answer a test sets."""
+
+    def __init__(self) -> None:
+        self.record_is = Record(Found.OPEN)
+        self.asked = asyncio.Event()
+
+    async def record(self, agent: str, store: str, session: str, key: str) -> Record:
+        del agent, store, session, key
+        self.asked.set()
+        return self.record_is
+
+
+async def awaited(made: Engine, reader: Told) -> Delivery:
+    """A request that the agent has taken, and of which nothing more is reported."""
+    made.carrier._reader = reader  # type: ignore[assignment]
+    delivery = await made.queued()
+    made.carrier.begin()
+    await asyncio.wait_for(made.route.news.wait(), PATIENCE)
+    for number, stage in enumerate((StageName.WRITTEN, StageName.TAKEN)):
+        seen = asyncio.get_running_loop().create_future()
+        made.carrier.staged(StageReport(number, made.route.handed_over[0].id, stage, session=delivery.session), seen)
+        await asyncio.wait_for(seen, PATIENCE)
+    return delivery
+
+
+async def settled(made: Engine, delivery: Delivery) -> Delivery:
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    while (found := made.book.delivery(delivery.id)) is not None and found.open:
+        assert asyncio.get_running_loop().time() < deadline
+        await made.store.write(lambda _: None)
+    assert found is not None
+    return found
+
+
+@pytest.mark.requirement("DE-33")
+@pytest.mark.parametrize(
+    ("record", "state"),
+    [(Record(Found.ANSWERED, "pong"), State.DELIVERED), (Record(Found.INTERRUPTED), State.FAILED)],
+)
+def test_an_idle_session_whose_turn_was_not_reported_is_looked_up(tmp_path: Path, record: Record, state: State) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            reader = Told()
+            delivery = await awaited(made, reader)
+            reader.record_is = record
+
+            made.carrier.session_idle(delivery.agent, delivery.session)
+
+            found = await settled(made, delivery)
+            assert found.state is state
+            assert found.handed_over
+            assert made.book.open_attempts() == [], "the session is free for the next message"
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-33")
+def test_a_turn_that_the_records_show_as_open_goes_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            reader = Told()
+            delivery = await awaited(made, reader)
+
+            made.carrier.session_idle(delivery.agent, delivery.session)
+            await asyncio.wait_for(reader.asked.wait(), PATIENCE)
+            await made.store.write(lambda _: None)
+
+            found = made.book.delivery(delivery.id)
+            assert found is not None
+            assert found.state is State.AWAITING
+
+    asyncio.run(story())
