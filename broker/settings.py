@@ -6,6 +6,7 @@ Owns names, defaults and the rule that a caller can make things stricter by itse
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def read_grants(home: Home) -> Grants:
             config = tomllib.load(file)
     except FileNotFoundError:
         return Grants()
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return Grants(trouble=f"{home.config} cannot be read: {type(error).__name__}")
     grants, broker = _table(config, "grants"), _table(config, "broker")
     return Grants(
@@ -105,11 +106,17 @@ def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _number(table: dict[str, Any], name: str, default: float) -> float:
     value = table.get(name, default)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else default
+    return _finite(value, default) if isinstance(value, (int, float)) and not isinstance(value, bool) else default
 
 
 def _as_number(value: str | None, default: float) -> float:
+    return _finite(value, default) if value is not None else default
+
+
+def _finite(value: str | float, default: float) -> float:
+    """``value`` as a number that one can count and wait with."""
     try:
-        return float(value) if value is not None and value.strip() else default
-    except ValueError:
+        number = float(value)
+    except (ValueError, OverflowError):
         return default
+    return number if math.isfinite(number) else default

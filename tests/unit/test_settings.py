@@ -1,0 +1,166 @@
+"""What a caller may set by itself, and what only the person can grant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.paths import Home
+from broker.settings import (
+    DEFAULT_IDLE,
+    DEFAULT_MAX_HOPS,
+    DEFAULT_PATIENCE,
+    DEFAULT_TTL,
+    CallerSettings,
+    Grants,
+    caller_settings,
+    is_on,
+    patience_of,
+    read_grants,
+)
+
+NONE = Grants()
+
+
+def config(path: Path, text: str | bytes) -> Grants:
+    home = Home(str(path))
+    Path(home.config).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_grants(home)
+
+
+def hops(asked: str, granted: int = DEFAULT_MAX_HOPS) -> CallerSettings:
+    return caller_settings({"CROSS_AGENT_MAX_HOPS": asked}, Grants(max_hops=granted))
+
+
+@pytest.mark.requirement("DE-50", "DE-54")
+@pytest.mark.parametrize(
+    ("asked", "granted", "holds"),
+    [
+        ("", 4, 4), ("4", 4, 4), ("2", 4, 2), ("1", 4, 1), ("5", 4, 4), ("100", 4, 4), ("5", 5, 5), ("100", 5, 5), ("2", 100, 2),
+        ("6", 100, 6),
+    ],
+)  # fmt: skip
+def test_stricter_always_holds_and_looser_as_far_as_it_is_granted(asked: str, granted: int, holds: int) -> None:
+    assert hops(asked, granted).max_hops == holds
+
+
+@pytest.mark.requirement("DE-54")
+def test_what_is_not_granted_is_said_with_the_way_to_grant_it() -> None:
+    (note,) = hops("9").notes
+    assert "CROSS_AGENT_MAX_HOPS=9" in note
+    assert "4 holds" in note
+    assert "`max_hops = 9` under [grants] in config.toml" in note
+
+
+@pytest.mark.requirement("DE-54")
+@pytest.mark.parametrize(("asked", "granted"), [("", 4), ("4", 4), ("1", 4), ("9", 9)])
+def test_who_gets_what_it_asked_for_is_told_nothing(asked: str, granted: int) -> None:
+    assert hops(asked, granted).notes == ()
+
+
+@pytest.mark.requirement("DE-54")
+@pytest.mark.parametrize("asked", ["many", "", " ", "nan", "inf", "-inf", "1e999", "4,5", "0x10", "٤x"])
+def test_what_is_no_number_is_the_default(asked: str) -> None:
+    assert hops(asked).max_hops == DEFAULT_MAX_HOPS
+    assert patience_of({"CROSS_AGENT_PANEL_PATIENCE": asked}) == DEFAULT_PATIENCE
+
+
+@pytest.mark.requirement("DE-54")
+@pytest.mark.parametrize("asked", ["0", "-3", "0.2"])
+def test_a_conversation_has_one_hop_at_least(asked: str) -> None:
+    assert hops(asked).max_hops == 1
+
+
+@pytest.mark.requirement("DE-54")
+@given(
+    st.dictionaries(
+        st.sampled_from(("MAX_HOPS", "SCOPE", "UI_HOOK", "PANEL_PATIENCE", "X")).map("CROSS_AGENT_{}".format), st.text()
+    )
+)
+def test_whatever_a_registration_says_no_power_comes_of_it(values: dict[str, str]) -> None:
+    settings = caller_settings(values, NONE)
+    assert 1 <= settings.max_hops <= DEFAULT_MAX_HOPS
+    assert 1.0 <= settings.patience < float("inf")
+
+
+@pytest.mark.requirement("DE-54")
+def test_the_grants_are_what_the_file_says(tmp_path: Path) -> None:
+    grants = config(tmp_path, "[grants]\nmax_hops = 9\n[broker]\nidle_seconds = 5\ndelivery_ttl = 60.5\n")
+    assert grants == Grants(max_hops=9, idle_seconds=5.0, delivery_ttl=60.5)
+
+
+@pytest.mark.requirement("DE-54")
+def test_without_a_file_nothing_is_granted_and_nothing_is_wrong(tmp_path: Path) -> None:
+    assert read_grants(Home(str(tmp_path))) == NONE == Grants(DEFAULT_MAX_HOPS, DEFAULT_IDLE, DEFAULT_TTL, "")
+
+
+@pytest.mark.requirement("DE-54")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[grants]\nmax_hops = 99\n[grants",
+        "[grants]\nmax_hops = 99\nmax_hops = 98\n",
+        b"[grants]\nmax_hops = 99\n# \xff\n",
+        "[grants]\nmax_hops = 99\x00",
+        "\ufeff[grants]\nmax_hops = 99\n",
+        "[grants]\nmax_hops = 99\nx = " + "[" * 50_000,
+    ],
+    ids=["cut off", "said twice", "no UTF-8", "NUL", "byte order mark", "deeply nested"],
+)
+def test_a_broken_file_grants_nothing_and_says_so(tmp_path: Path, text: str | bytes) -> None:
+    grants = config(tmp_path, text)
+    assert grants == Grants(trouble=grants.trouble)
+    assert "config.toml cannot be read" in grants.trouble
+    assert "99" not in grants.trouble
+
+
+@pytest.mark.requirement("DE-54")
+def test_a_file_that_is_none_grants_nothing(tmp_path: Path) -> None:
+    home = Home(str(tmp_path))
+    Path(home.config).mkdir()
+    assert read_grants(home).trouble
+
+
+@pytest.mark.requirement("DE-54")
+@pytest.mark.parametrize("value", ['"99"', "true", "[99]", "{a = 99}", "nan", "inf", "-inf", "1979-05-27"])
+@pytest.mark.parametrize(
+    "place", ["[grants]\nmax_hops = {}", "[broker]\nidle_seconds = {}", "[broker]\ndelivery_ttl = {}", "grants = {}"]
+)
+def test_a_value_of_the_wrong_kind_is_as_good_as_none(tmp_path: Path, place: str, value: str) -> None:
+    assert config(tmp_path, place.format(value)) == NONE
+
+
+@pytest.mark.requirement("DE-54", "DE-30")
+@pytest.mark.parametrize(("asked", "holds"), [("", 3600), ("60", 60), ("0", 1), ("-5", 1), ("0.5", 1), ("90000", 90000)])
+def test_patience_is_the_callers_own_affair(asked: str, holds: float) -> None:
+    assert caller_settings({"CROSS_AGENT_PANEL_PATIENCE": asked}, NONE).patience == holds
+
+
+@pytest.mark.requirement("SE-29")
+@pytest.mark.parametrize(
+    ("value", "on"),
+    [
+        (None, False),
+        ("", False),
+        (" ", False),
+        ("0", False),
+        ("False", False),
+        ("NO", False),
+        (" off ", False),
+        ("1", True),
+        ("yes", True),
+    ],
+)
+def test_a_truth_is_everything_but_the_four_words_for_no(value: str | None, on: bool) -> None:
+    assert is_on(value) is on
+    values = {} if value is None else {"CROSS_AGENT_REQUIRE_EXPLICIT_TARGET": value}
+    assert caller_settings(values, NONE).require_explicit_target is on
+
+
+@pytest.mark.requirement("DE-54")
+@pytest.mark.parametrize(("value", "used"), [("", True), ("auto", True), ("require", True), ("off", False), (" OFF ", False)])
+def test_a_registration_may_do_without_panels(value: str, used: bool) -> None:
+    assert caller_settings({"CROSS_AGENT_UI_HOOK": value}, NONE).use_panels is used
