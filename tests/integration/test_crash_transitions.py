@@ -18,10 +18,11 @@ import pytest
 from broker import failpoints
 from broker.deliveries import TRANSITIONS, Event, State
 from broker.wire import Inject, SessionState, StageName
+from tests.integration.lines import Json
 from tests.integration.processes import gone_within
 from tests.integration.scripted_shim import ScriptedShim, Step
 from tests.integration.test_crash import ping
-from tests.integration.world import FINAL, ROOT, ClaudePanel, Json, World
+from tests.integration.world import FINAL, ROOT, ClaudePanel, World
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-22")
 

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import zmq
 
@@ -35,6 +35,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MCP = [sys.executable, "-I", "-S", str(ROOT / "mcp_server" / "__main__.py")]
 _SHIM = [sys.executable, "-I", "-S"]
 _NO_MODEL = "http://127.0.0.1:9"
+
+T = TypeVar("T", bound=Lines)
 
 FINAL = ("delivered", "failed", "uncertain", "withdrawn")
 
@@ -108,7 +110,7 @@ class World:
             return self.claude(version={"claude": "2.1.332", "claude197": "2.1.197"}[kind], **options)
         return self.codex(version={"codex": "0.171.0", "codex154": "0.154.0", "codex147": "0.147.0"}[kind], **options)
 
-    def _add(self, lines: Any) -> Any:
+    def _add(self, lines: T) -> T:
         self._started.append(lines)
         return lines
 
@@ -283,6 +285,16 @@ _CLAUDE_ARGUMENTS = (
 )
 
 
+class Target(Protocol):
+    """What can be sent to."""
+
+    @property
+    def agent(self) -> str: ...
+
+    @property
+    def session(self) -> str: ...
+
+
 class Panel(Lines):
     """What both agents' panels have in common."""
 
@@ -330,12 +342,20 @@ class Panel(Lines):
         """Every final message, as the editor's client saw it."""
         raise NotImplementedError
 
-    def send_script(self, to: Panel, message: str, **arguments: Any) -> str:
+    def receipts(self) -> list[Json]:
+        """What the tools answered the agent."""
+        raise NotImplementedError
+
+    def wait_receipt(self, number: int = 1, timeout: float = PATIENCE) -> Json:
+        self.until(lambda: len(self.receipts()) >= number, f"receipt {number}", timeout=timeout)
+        return self.receipts()[number - 1]
+
+    def send_script(self, to: Target, message: str, **arguments: Any) -> str:
         """The script by which this agent sends ``message``."""
         call = {"message": message, "session_id": to.session, **arguments}
         return f"[[tool mcp__cross-agent__send_to_{to.agent} {json.dumps(call)} ;; say sent]]"
 
-    def send_to(self, to: Panel, message: str, **arguments: Any) -> None:
+    def send_to(self, to: Target, message: str, **arguments: Any) -> None:
         """The person tells the agent to send; the agent does."""
         self.say(self.send_script(to, message, **arguments))
 
@@ -394,7 +414,6 @@ class ClaudePanel(Panel):
         return [str(message.get("result")) for message in self.messages if message.get("type") == "result"]
 
     def receipts(self) -> list[Json]:
-        """What the tools answered the agent."""
         found = []
         for message in self.messages:
             content = message.get("message", {}).get("content") if message.get("type") == "user" else None
@@ -402,10 +421,6 @@ class ClaudePanel(Panel):
                 if block.get("type") == "tool_result":
                     found.append(_json(str(block["content"])))
         return found
-
-    def wait_receipt(self, number: int = 1, timeout: float = PATIENCE) -> Json:
-        self.until(lambda: len(self.receipts()) >= number, f"receipt {number}", timeout=timeout)
-        return self.receipts()[number - 1]
 
 
 class CodexPanel(Panel):
@@ -463,10 +478,6 @@ class CodexPanel(Panel):
                 result = item.get("result")
                 found.append(_json(result["content"][0]["text"]) if result else {"error": item.get("error")})
         return found
-
-    def wait_receipt(self, number: int = 1, timeout: float = PATIENCE) -> Json:
-        self.until(lambda: len(self.receipts()) >= number, f"receipt {number}", timeout=timeout)
-        return self.receipts()[number - 1]
 
 
 class McpClient(Lines):
