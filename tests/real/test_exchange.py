@@ -131,3 +131,16 @@ def test_frame_says_who_writes_and_how_to_answer(world: World) -> None:
     assert f"conversation: {conversation} | answering hop 1/4" in reply
     assert token not in reply
     assert "Nobody waits for this turn." in reply and target.session in reply
+
+
+@pytest.mark.requirement("DE-42")
+@pytest.mark.parametrize(("one", "other"), [("claude-2.1.332", "codex-0.171.0"), ("codex-0.154.0", "claude-2.1.197")])
+def test_turn_that_reads_an_answer_works_in_its_own_directory(world: World, one: str, other: str) -> None:
+    sender, target = world.open(one, shell="allow", home="sender"), world.open(other, home="target")
+    target.say("first words [[say noted]]")
+    target.wait_turns(1)
+    order = f"[[{sender.command('pwd > here')} ;; say done as told]]"  # the answer makes its reader do something
+    sender.call(target.tool, message=f"{PREFACE}[[reply {order}]]", session_id=target.session)
+    sender.wait_turn(lambda turn: turn.answered == "done as told")
+    directory = world.directory / "sender" / "work"
+    assert (directory / "here").read_text(encoding="utf-8").strip() == str(directory)
