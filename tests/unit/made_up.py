@@ -38,11 +38,13 @@ class World:
         cwd: str = "/w",
         closing: bool = False,
     ) -> Panel:
-        """A panel that has registered, with the sessions it hosts."""
+        """A panel that has registered, with the sessions it hosts; that they are its own is proven."""
         process = ProcessId(_FIRST_PID + len(self.panels), 1)
         peer = Peer(str(process.pid).encode(), process, -1)
         message = Register(agent, "1", cwd, "stream-json", "/bin/x", process.pid + 500_000, sessions, closing, (), ())
         panel = self.panels.register(peer, message)
+        for state in sessions:
+            self.panels.prove(panel, state.id)
         panel.window = window
         return panel
 

@@ -1,0 +1,204 @@
+"""Who is calling, from a process table that a test has written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from broker import callers, panels
+from broker.callers import CLAUDE_TOOL_USE, CODEX_TURN, Caller, identify_caller
+from broker.panels import Panel
+from broker.processes import ProcessId
+from broker.wire import SessionState
+from tests.unit.made_up import World
+
+S = SessionState
+
+
+class Table:
+    """Parents and programs; a pid's start is its pid."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._parents: dict[int, int] = {}
+        self._programs: dict[int, str] = {}
+        for module in (callers, panels):
+            monkeypatch.setattr(module, "ancestors", self.ancestors)
+            monkeypatch.setattr(module, "executable", self._programs.get)
+
+    def line(self, *programs: str) -> ProcessId:
+        """Processes that have started one another, the first one first; returns the last."""
+        parent = 1
+        for program in programs:
+            pid = 90_000_000 + len(self._parents)
+            self._parents[pid], self._programs[pid] = parent, program
+            parent = pid
+        return ProcessId(parent, parent)
+
+    def below(self, process: ProcessId, *programs: str) -> ProcessId:
+        last = self.line(*programs)
+        self._parents[last.pid - len(programs) + 1] = process.pid
+        return last
+
+    def ancestors(self, pid: int) -> list[ProcessId]:
+        found = []
+        while pid > 1 and pid in self._parents:
+            found.append(ProcessId(pid, pid))
+            pid = self._parents[pid]
+        return found
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Table:
+    return Table(monkeypatch)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def shim(table: Table, world: World, *sessions: SessionState, agent: str = "claude") -> tuple[Panel, ProcessId]:
+    """A panel whose shim is in the table; and an MCP process that its agent has started."""
+    panel = world.opens(*sessions, agent=agent)
+    process = table.line("/usr/bin/code", "/usr/bin/python3")
+    world.panels._panels[process] = world.panels._panels.pop(panel.process)
+    panel.peer.process = process
+    return panel, table.below(process, f"/opt/{agent}", "/usr/bin/python3")
+
+
+def who(
+    world: World, process: ProcessId, meta: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None
+) -> tuple[str, str, Panel | None]:
+    found = identify_caller(process, meta or {}, settings or {}, world.panels)
+    assert found.how
+    return found.agent, found.session, found.panel
+
+
+def turn(**fields: str) -> dict[str, Any]:
+    return {CODEX_TURN: fields}
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_call_from_a_panel_comes_from_its_session(table: Table, world: World) -> None:
+    panel, process = shim(table, world, S("s1"))
+    shim(table, world, S("s2"))
+    assert who(world, process) == ("claude", "s1", panel)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_call_through_shells_comes_from_the_panel_above_them(table: Table, world: World) -> None:
+    panel, process = shim(table, world, S("s1"))
+    assert who(world, table.below(process, "/bin/sh", "/usr/bin/env", "/usr/bin/python3")) == ("claude", "s1", panel)
+
+
+@pytest.mark.requirement("EN-20")
+def test_the_nearest_panel_counts(table: Table, world: World) -> None:
+    _, outer = shim(table, world, S("outer"), agent="codex")
+    inner, process = shim(table, world, S("inner"))
+    table._parents[inner.process.pid] = outer.pid
+    assert who(world, process) == ("claude", "inner", inner)
+
+
+@pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize(
+    ("meta", "session"),
+    [
+        ({CLAUDE_TOOL_USE: "use_2"}, "s2"),
+        ({CLAUDE_TOOL_USE: "use_9"}, ""),
+        ({CLAUDE_TOOL_USE: ["use_2"]}, ""),
+        ({CLAUDE_TOOL_USE: None}, ""),
+        ({"threadId": "s2"}, ""),
+        ({}, ""),
+    ],
+)
+def test_of_several_sessions_the_tool_use_that_was_seen_tells(
+    table: Table, world: World, meta: dict[str, Any], session: str
+) -> None:
+    panel, process = shim(table, world, S("s1", tool_uses=("use_1",)), S("s2", tool_uses=("use_0", "use_2")))
+    assert who(world, process, meta) == ("claude", session, panel)
+
+
+@pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize(
+    ("meta", "session"),
+    [
+        ({"threadId": "t2"}, "t2"),
+        (turn(thread_id="t2"), "t2"),
+        ({"threadId": "t1", **turn(thread_id="t2")}, "t1"),
+        ({"threadId": "sub", **turn(thread_id="sub", parent_thread_id="t2")}, "t2"),
+        ({"threadId": "sub", **turn(thread_id="sub", parent_thread_id="sub of t2", session_id="t2")}, "t2"),
+        ({"threadId": "t9"}, ""),
+        ({"threadId": ["t2"]}, ""),
+        ({CODEX_TURN: "t2"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_codex_call_names_its_thread_and_a_sub_agents_its_parents(
+    table: Table, world: World, meta: dict[str, Any], session: str
+) -> None:
+    panel, process = shim(table, world, S("t1"), S("t2"), agent="codex")
+    assert who(world, process, meta) == ("codex", session, panel)
+
+
+@pytest.mark.requirement("EN-20", "DE-44")
+def test_a_thread_that_the_panel_does_not_show_is_nobodys_address(table: Table, world: World) -> None:
+    panel, process = shim(table, world, S("t1"), agent="codex")
+    shim(table, world, S("t2"), agent="codex")
+    assert who(world, process, {"threadId": "t2"}) == ("codex", "", panel)
+
+
+@pytest.mark.requirement("EN-20", "EN-05")
+@pytest.mark.parametrize(
+    "settings",
+    [{"CROSS_AGENT_SELF": "codex"}, {"CROSS_AGENT_SELF_SESSION": "codex:t1"}, {"CLAUDE_CODE_SESSION_ID": "s9"}],
+)
+def test_what_a_process_says_of_itself_does_not_outweigh_its_ancestors(
+    table: Table, world: World, settings: dict[str, str]
+) -> None:
+    panel, process = shim(table, world, S("s1"))
+    assert who(world, process, settings=settings) == ("claude", "s1", panel)
+
+
+@pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize(
+    ("programs", "meta", "expected"),
+    [
+        (("/bin/bash", "/opt/claude", "/usr/bin/python3"), {}, ("claude", "")),
+        (("/bin/bash", "/opt/claude", "/usr/bin/python3"), {"threadId": "t1"}, ("claude", "")),
+        (("/bin/bash", "/opt/codex", "/usr/bin/python3"), {"threadId": "t1"}, ("codex", "t1")),
+        (("/opt/claude", "/opt/codex", "/usr/bin/python3"), {}, ("codex", "")),
+        (("/opt/not-claude", "/usr/bin/claude-helper", "/home/claude/codex.d/python3"), {}, ("", "")),
+        (("/bin/bash", "/opt/claude"), {}, ("", "")),
+        (("/bin/bash",), {}, ("", "")),
+    ],
+)
+def test_without_a_panel_the_program_tells_the_agent(
+    table: Table, world: World, programs: tuple[str, ...], meta: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    assert who(world, table.line(*programs), meta)[:2] == expected
+
+
+@pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize(
+    ("named", "agent"), [("codex", "codex"), (" Claude ", "claude"), ("nobody", ""), ("", ""), ("claude:s1", "")]
+)
+def test_where_nothing_proves_anybody_a_registration_may_name_its_agent_but_no_session(
+    table: Table, world: World, named: str, agent: str
+) -> None:
+    process = table.line("/bin/bash", "/usr/bin/python3")
+    assert who(world, process, settings={"CROSS_AGENT_SELF": named}) == (agent, "", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_process_that_is_gone_is_nobody(table: Table, world: World) -> None:
+    del table
+    assert identify_caller(ProcessId(7, 7), {}, {}, world.panels) == Caller()
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_pid_that_is_somebody_elses_by_now_is_no_panel(table: Table, world: World) -> None:
+    panel, process = shim(table, world, S("s1"))
+    world.panels._panels[ProcessId(panel.process.pid, 1)] = world.panels._panels.pop(panel.process)
+    assert who(world, process) == ("claude", "", None)  # its agent stands above it, but no panel of ours
