@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from broker.failpoints import SIDES
+from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
-from tests.integration.world import FINAL, ROOT, Panel, World
+from tests.integration.world import FINAL, ROOT, World
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-21", "DE-22", "EN-10", "MC-31")
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.lines import Json
+from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
 from tests.integration.test_crash import assert_exchanged_once, exchange, gate, open_gate, ping
-from tests.integration.world import FINAL, ROOT, Panel, World
+from tests.integration.world import FINAL, ROOT, World
 
 pytestmark = pytest.mark.requirement("DE-22", "DE-35")
 

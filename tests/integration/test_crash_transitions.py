@@ -19,10 +19,11 @@ from broker import failpoints
 from broker.deliveries import TRANSITIONS, Event, State
 from broker.wire import Inject, SessionState, StageName
 from tests.integration.lines import Json
+from tests.integration.panels import ClaudePanel
 from tests.integration.processes import gone_within
 from tests.integration.scripted_shim import ScriptedShim, Step
 from tests.integration.test_crash import ping
-from tests.integration.world import FINAL, ROOT, ClaudePanel, World
+from tests.integration.world import FINAL, ROOT, World
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-22")
 

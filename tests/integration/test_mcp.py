@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from mcp_server import handshake
+from tests.integration.panels import McpClient
 from tests.integration.test_crash import gate, ping
-from tests.integration.world import MCP, McpClient, World
+from tests.integration.world import MCP, World
 
 META = {
     "io.modelcontextprotocol/protocolVersion": handshake.MODERN,

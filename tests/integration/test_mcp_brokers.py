@@ -22,7 +22,8 @@ from mcp_server import handshake
 from tests.integration.lines import Json
 from tests.integration.processes import gone_within
 from tests.integration.test_crash import gate, open_gate, ping
-from tests.integration.world import ROOT, McpClient, World
+from tests.integration.panels import McpClient
+from tests.integration.world import ROOT, World
 
 META = {
     "io.modelcontextprotocol/protocolVersion": handshake.MODERN,
