@@ -130,8 +130,11 @@ class Home(NamedTuple):
     def _tighten(self) -> None:
         for directory in (self.root, self.run, self.logs, self.wake, self.shims):
             for entry in os.scandir(directory):
-                if not entry.is_symlink() and not entry.is_dir() and entry.stat(follow_symlinks=False).st_mode & 0o077:
-                    os.chmod(entry.path, 0o600)
+                try:
+                    if not entry.is_symlink() and not entry.is_dir() and entry.stat(follow_symlinks=False).st_mode & 0o077:
+                        os.chmod(entry.path, 0o600)
+                except FileNotFoundError:
+                    continue  # processes come and go with their records and pipes
 
 
 def find_home() -> Home:
