@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_server.served")
 
-_INBOX = 1000
-"""Lines of one session that wait to be served; its client is slow or hostile beyond that."""
+_INBOX_BYTES = 64 * 1024 * 1024
+"""Of one session's lines that wait to be served, while the SDK is loaded for one; its client is hostile beyond that."""
+
+_LINE_BYTES = 100
+"""What a line costs besides its own bytes."""
+
+_STREAM = 1000
+"""Messages between the SDK and a session's line queue."""
 
 
 class ToolHost(Protocol):
@@ -97,17 +103,23 @@ class _Session:
         self._sdk = sdk
         self._host = host
         self._send = send
-        self._lines: asyncio.Queue[bytes] = asyncio.Queue(_INBOX)
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waiting = 0
+        self._ended = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def line(self, line: bytes) -> None:
-        try:
-            self._lines.put_nowait(line)
-        except asyncio.QueueFull:
-            log.warning("an MCP session has sent %d lines that could not be served; it is ended", _INBOX)
+        if self._ended:
+            return
+        self._waiting += len(line) + _LINE_BYTES
+        if self._waiting > _INBOX_BYTES:
+            log.warning("an MCP session has sent %d bytes that could not be served; it is ended", self._waiting)
             self.end()
+        else:
+            self._lines.put_nowait(line)
 
     def end(self) -> None:
+        self._ended = True
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -120,13 +132,14 @@ class _Session:
 
     async def _serve(self, sdk: _Sdk) -> None:
         server = make_server(sdk, self._host)
-        to_server, from_client = sdk.anyio.create_memory_object_stream[Any](_INBOX)
-        to_client, from_server = sdk.anyio.create_memory_object_stream[Any](_INBOX)
+        to_server, from_client = sdk.anyio.create_memory_object_stream[Any](_STREAM)
+        to_client, from_server = sdk.anyio.create_memory_object_stream[Any](_STREAM)
 
         async def feed() -> None:
             async with to_server:
                 while True:
                     line = await self._lines.get()
+                    self._waiting -= len(line) + _LINE_BYTES
                     try:
                         message = sdk.types.jsonrpc_message_adapter.validate_json(line)
                     except ValueError:

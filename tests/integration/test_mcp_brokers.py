@@ -20,9 +20,9 @@ from broker.rendezvous import BrokerRecord, publish_record, read_record, withdra
 from broker.wire import PROTOCOL, Bye, Failure, McpOpen, decode, encode
 from mcp_server import handshake
 from tests.integration.lines import Json
+from tests.integration.panels import McpClient
 from tests.integration.processes import gone_within
 from tests.integration.test_crash import gate, open_gate, ping
-from tests.integration.panels import McpClient
 from tests.integration.world import ROOT, World
 
 META = {
@@ -76,6 +76,16 @@ def test_the_handshake_does_not_wait_for_the_sdk(world: World) -> None:
     assert time.monotonic() - began < 1
     assert client.answer(called)["result"]["structuredContent"]["ok"]
     assert [message["id"] for message in client.messages] == [1, pinged, listed, called]
+
+
+@pytest.mark.requirement("MC-07", "MC-08")
+def test_calls_by_the_thousand_wait_for_the_sdk(client: McpClient) -> None:
+    call = {"name": "no_such_tool", "arguments": {}}
+    numbers = [client.post("tools/call", call) for _ in range(1500)]
+    client.until(lambda: len(client.messages) == 1501, "1500 answers")
+    codes = {message["result"]["structuredContent"]["code"] for message in client.messages if message["id"] in numbers}
+    assert codes == {"unknown_tool"}
+    assert client.call("bridge_status")["ok"]
 
 
 @pytest.mark.requirement("MC-06", "MC-24", "MC-30")
