@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from broker.app import run
+from broker.daemon import run
 from broker.paths import find_home
 
 if __name__ == "__main__":

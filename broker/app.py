@@ -7,39 +7,35 @@ Knows no agent by name, and decides nothing that one of its parts could decide.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from broker import VERSION, status
+from broker import VERSION
 from broker.book import Book
-from broker.callers import Caller, identify_caller
 from broker.carrier import Carrier
 from broker.claims import Claims
 from broker.clock import wall_clock
-from broker.errors import CrossAgentError, Fenced, Refusal
+from broker.errors import CrossAgentError, Fenced
 from broker.events import Events
 from broker.failpoints import fail_point
 from broker.gaps import Gaps
-from broker.logs import begin_logging
 from broker.panels import Panel, Panels
 from broker.paths import Home
 from broker.peers import Peer, Peers
-from broker.processes import ProcessId, ancestors, identify
+from broker.processes import identify
 from broker.reader import Reader
 from broker.rendezvous import (
-    START_LOCK_FD,
     BrokerRecord,
     clean_end,
     publish_record,
     withdraw_record,
 )
 from broker.routes.panel import PanelRoute
-from broker.sends import SendCall, Sends
+from broker.sends import Sends
+from broker.service import Service, Tools
 from broker.settings import Grants, read_grants
 from broker.settlement import Settlement
 from broker.store import Store
@@ -60,7 +56,7 @@ from broker.wire import (
 )
 from mcp_server.served import McpSessions
 from shims.agent import agents
-from shims.presence import is_shim, living
+from shims.presence import living
 
 log = logging.getLogger("broker.app")
 
@@ -68,9 +64,6 @@ _FIRST_HAND_OVER = 3.0
 """Seconds that living shims get to register with a new broker before anything is handed over (DE-25)."""
 
 _DAY = 24 * 3600.0
-
-_CALLER_PATIENCE = 2.0
-"""Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
 
 
 class Broker:
@@ -96,16 +89,20 @@ class Broker:
         self._carrier = Carrier(self._book, self._route, self._reader, self.generation)
         self._settlement = Settlement(self._book, self._carrier, self._route, self._panels, self._reader)
         self._grants = read_grants(home)
-        self._sends = Sends(self._book, self._carrier, self._panels, self._current_grants, self._route.is_live)
         self._mcp = McpSessions()
+        sends = Sends(self._book, self._carrier, self._panels, self._current_grants, self._route.is_live)
+        self._service = Service(
+            home, self._panels, self._book, self._reader, self._events, sends, facts=self._facts, stop=self._stop_soon
+        )
         self._busy: dict[tuple[str, str], bool] = {}
         self._gaps = Gaps() if os.environ.get("CROSS_AGENT_DEBUG") else None
-        self._registered = asyncio.Condition()
         self._tasks: set[asyncio.Task[Any]] = set()
         me = identify(os.getpid())
         assert me is not None
         self._record = BrokerRecord(endpoint, events, me.pid, me.start, self.generation, PROTOCOL, VERSION)
         self._started = wall_clock()
+        self._sound = True
+        """Whether this broker ends because it should, and not because something is broken (MC-32)."""
 
     async def run(self, published: Callable[[], None]) -> None:
         """Until it is idle, stopped or replaced; ``published`` is called when clients can find this broker."""
@@ -127,8 +124,8 @@ class Broker:
     async def _begin_hand_overs(self) -> None:
         expected = {presence.process for presence in living(self._home.shims)}
         deadline = self._loop.time() + _FIRST_HAND_OVER
-        while any(not self._ready(process) and process.alive() for process in expected):
-            if not await self._wait_registration(deadline):
+        while any(not self._panels.is_ready(process) and process.alive() for process in expected):
+            if not await self._panels.change(deadline):
                 break
         self._settlement.recover()
         self._carrier.begin()
@@ -155,7 +152,7 @@ class Broker:
             self._register(peer, message)
         elif isinstance(message, McpOpen):
             self._peers.supersede(peer, "mcp")
-            self._mcp.open(peer, _Host(self, peer, message), lambda line: self._peers.send(peer, McpLine(line)))
+            self._mcp.open(peer, Tools(self._service, peer.process, message), lambda line: self._peers.send(peer, McpLine(line)))
             self._peers.send(peer, McpReady(self.generation))
         elif isinstance(message, Request):
             self._spawn(self._request(peer, message))
@@ -177,8 +174,7 @@ class Broker:
             self._session_proven(panel)
 
     def _session_proven(self, panel: Panel) -> None:
-        """A panel can be reckoned with: whoever waits for it goes on."""
-        self._spawn(self._tell_registration())
+        """A panel can be reckoned with."""
         self._spawn(self._learn_names(panel))
 
     def _stores(self, agent_name: str) -> set[str]:
@@ -242,36 +238,19 @@ class Broker:
                 if names.name or names.title:
                     self._panels.name(panel.process, state.id, names.name, names.title)
 
-    # calls
+    async def _request(self, peer: Peer, request: Request) -> None:
+        """A client that is no agent."""
+        try:
+            result = await self._service.operation(request.operation, request.parameters)
+        except CrossAgentError as error:
+            self._peers.send(peer, Failure(request.key, error.code, str(error), error.next_step, error.retry_safe))
+            return
+        self._peers.send(peer, Reply(request.key, result))
 
-    async def caller(self, peer: Peer, meta: Mapping[str, Any], settings: Mapping[str, str]) -> Caller:
-        """Who is behind an MCP process; waits briefly for a shim that is known to be on its way."""
-        behind = [process for process in ancestors(peer.process.pid) if is_shim(self._home.shims, process)]
-        deadline = self._loop.time() + _CALLER_PATIENCE
-        while behind and not any(self._ready(process) for process in behind):
-            if not await self._wait_registration(deadline):
-                break
-        return identify_caller(peer.process, meta, settings, self._panels)
+    # life
 
-    def _ready(self, process: ProcessId) -> bool:
-        panel = self._panels.by_process(process)
-        return panel is not None and (not panel.claimed or bool(panel.sessions))
-
-    async def send(self, call: SendCall) -> dict[str, Any]:
-        return await self._sends.send(call)
-
-    def sessions(self, caller: Caller, which: str, cwd: str, scope: str, limit: int) -> dict[str, Any]:
-        names = {"all": tuple(agents()), "both": ("claude", "codex")}.get(which, (which,))
-        listed = status.list_sessions(self._panels, caller, which=names, cwd=cwd, scope=scope, limit=limit)
-        return {"ok": True, "sessions": listed, "scope": scope, "cwd": cwd}
-
-    async def status(self, caller: Caller, cwd: str, scope: str, delivery: str, client: Peer) -> dict[str, Any]:
-        if delivery:
-            return {"ok": True, **await status.detail(self._book, self._panels, self._reader, delivery)}
-        shown = status.overview(self._book, self._panels, caller, cwd=cwd, scope=scope)
-        return {"ok": True, **shown, "server_process": {**self.process_facts(), "mcp_process": client.process.pid}}
-
-    def process_facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
+        """What is told of this process."""
         return {
             "pid": os.getpid(),
             "version": VERSION,
@@ -282,36 +261,8 @@ class Broker:
             "event_sequence": self._events.sequence,
         }
 
-    async def _request(self, peer: Peer, request: Request) -> None:
-        """A client that is no agent."""
-        try:
-            result = await self._operation(request)
-        except CrossAgentError as error:
-            self._peers.send(peer, Failure(request.key, error.code, str(error), error.next_step, error.retry_safe))
-            return
-        self._peers.send(peer, Reply(request.key, result))
-
-    async def _operation(self, request: Request) -> dict[str, Any]:
-        parameters = request.parameters
-        if request.operation == "status":
-            return self.process_facts()
-        if request.operation == "overview":
-            shown = status.overview(self._book, self._panels, Caller(), cwd="/", scope="any")
-            return {**shown, "server_process": self.process_facts()}
-        if request.operation == "delivery":
-            return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
-        if request.operation == "events":
-            missed = self._events.since(int(parameters.get("after", 0)))
-            return {"sequence": self._events.sequence, "events": missed}
-        if request.operation == "next_event":
-            after, patience = int(parameters.get("after", 0)), float(parameters.get("patience", 1.0))
-            return {"sequence": await self._events.next(after, patience)}
-        if request.operation == "stop":
-            self._loop.call_soon(self._end, "stopped by hand")
-            return self.process_facts()
-        raise Refusal("unknown_operation", f"the broker does not know {request.operation[:40]}", "Update cross-agent.")
-
-    # life
+    def _stop_soon(self) -> None:
+        self._loop.call_soon(self._end, "stopped by hand")
 
     def _current_grants(self) -> Grants:
         """Read at each call: a grant holds from the moment it is written."""
@@ -319,21 +270,6 @@ class Broker:
         if self._grants.trouble:
             log.warning("%s", self._grants.trouble)
         return self._grants
-
-    async def _wait_registration(self, deadline: float) -> bool:
-        left = deadline - self._loop.time()
-        if left <= 0:
-            return False
-        async with self._registered:
-            try:
-                await asyncio.wait_for(self._registered.wait(), left)
-            except asyncio.TimeoutError:
-                return False
-        return True
-
-    async def _tell_registration(self) -> None:
-        async with self._registered:
-            self._registered.notify_all()
 
     def _watch_idle(self) -> None:
         """The clock of idleness runs only while nobody is connected and nothing is under way."""
@@ -353,7 +289,8 @@ class Broker:
     def _failed(self, error: BaseException) -> None:
         """The store can't go on, so nothing can: what is not durable must not be seen."""
         log.error("the store failed: %s", type(error).__name__, exc_info=error)
-        self._end("replaced by a newer broker" if isinstance(error, Fenced) else "the database failed")
+        self._sound = isinstance(error, Fenced)
+        self._end("replaced by a newer broker" if self._sound else "the database failed")
 
     def _end(self, reason: str) -> None:
         if not self._over.done():
@@ -374,7 +311,8 @@ class Broker:
         self._events.close()
         self._peers.close(self._over.result() if self._over.done() and not self._over.cancelled() else "ended")
         self._store.close()
-        clean_end(self._home)
+        if self._sound:
+            clean_end(self._home)
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
@@ -385,76 +323,3 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("work failed: %s", type(error).__name__, exc_info=error)
-
-
-class _Host:
-    """The tools of one MCP session."""
-
-    def __init__(self, broker: Broker, peer: Peer, opened: McpOpen) -> None:
-        self._broker = broker
-        self._peer = peer
-        self._opened = opened
-
-    async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], request_id: str) -> dict[str, Any]:
-        opened = self._opened
-        caller = await self._broker.caller(self._peer, meta, opened.settings)
-        cwd = arguments["cwd"] or opened.cwd
-        scope = arguments["scope"] or opened.settings.get("CROSS_AGENT_SCOPE") or "cwd"
-        if tool == "list_agent_sessions":
-            return self._broker.sessions(caller, arguments["agent"], cwd, scope, arguments["limit"])
-        if tool == "bridge_status":
-            return await self._broker.status(caller, cwd, scope, arguments["delivery_id"], self._peer)
-        return await self._broker.send(
-            SendCall(
-                target=tool.removeprefix("send_to_"),
-                message=arguments["message"],
-                key=f"{opened.instance}/{request_id}",
-                origin=opened.instance,
-                caller=caller,
-                cwd=cwd,
-                session=arguments["session_id"],
-                new_session=arguments["new_session"],
-                conversation=arguments["conversation_id"].strip(),
-                timeout=float(arguments["timeout"]),
-                raw=arguments["raw"],
-                allow_same_agent=arguments.get("allow_same_agent", False),
-                settings=opened.settings,
-            )
-        )
-
-
-def run(home: Home, *, detached: bool) -> int:
-    """Runs a broker until it ends. Returns the exit status: 0 also when another broker is there already."""
-    if detached:
-        _let_go()
-    home.prepare()
-    begin_logging(home)
-    lock = os.open(home.broker_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.info("another broker is running")
-        return 0
-    sys.setswitchinterval(0.001)  # loading the SDK in a thread must not hold the loop up (EN-25)
-    asyncio.run(_serve(home, detached))
-    return 0
-
-
-async def _serve(home: Home, detached: bool) -> None:
-    broker = Broker(home)
-    await broker.run(published=_release_start_lock if detached else lambda: None)
-
-
-def _let_go() -> None:
-    """Nothing of whoever started us stays: its descriptors, its directory, its umask."""
-    os.closerange(START_LOCK_FD + 1, 4096)
-    os.chdir("/")
-    os.umask(0o077)
-
-
-def _release_start_lock() -> None:
-    """We are published: the next client finds us instead of starting another broker."""
-    try:
-        os.close(START_LOCK_FD)
-    except OSError:
-        pass  # started by hand, without one

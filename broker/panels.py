@@ -6,6 +6,7 @@ again is the same panel. No I/O of its own; told by `app` what arrives and who i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -64,6 +65,7 @@ class Panels:
     def __init__(self, changed: Callable[[Panel], None]) -> None:
         self._panels: dict[ProcessId, Panel] = {}
         self._changed = changed
+        self._news = asyncio.Event()
 
     def __iter__(self) -> Iterator[Panel]:
         return iter(tuple(self._panels.values()))
@@ -123,6 +125,22 @@ class Panels:
             return None
         return self._panels.pop(peer.process)
 
+    def is_ready(self, process: ProcessId) -> bool:
+        """Whether the shim ``process`` has registered, and may speak for what it hosts."""
+        panel = self._panels.get(process)
+        return panel is not None and (not panel.claimed or bool(panel.sessions))
+
+    async def change(self, deadline: float) -> bool:
+        """Waits for the next change of any panel; False when ``deadline`` (of the loop's clock) has passed."""
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            return False
+        try:
+            await asyncio.wait_for(self._news.wait(), left)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
     def by_process(self, process: ProcessId) -> Panel | None:
         return self._panels.get(process)
 
@@ -146,6 +164,8 @@ class Panels:
         believed = (state for state in panel.claimed if not state.id or state.id in panel.proven)
         panel.sessions = _named(tuple(believed), panel.known_names)
         self._changed(panel)
+        self._news.set()
+        self._news = asyncio.Event()
 
 
 def _named(sessions: tuple[SessionState, ...], known: dict[str, tuple[str, str]]) -> tuple[SessionState, ...]:

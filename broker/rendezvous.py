@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from broker.errors import BrokerUnreachable
 from broker.paths import Home
-from broker.processes import ProcessId, identify
+from broker.processes import ProcessId, identify, parse_process_id
 
 START_LOCK_FD = 3
 """Where a broker that was started by a client finds the start lock."""
@@ -203,15 +203,25 @@ def _ring(path: str) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # nobody reads it: its process died without removing it
-            os.unlink(path)
+        if error.errno == errno.ENXIO:  # nobody reads it: its process died without removing it, or is about to open it
+            _remove_bell_of_the_dead(path)
         return
     try:
         os.write(fd, b"\n")
-    except BlockingIOError:
-        pass  # full of bells that were not heard yet: one more changes nothing
+    except (BlockingIOError, BrokenPipeError):
+        pass  # full of bells that were not heard yet: one more changes nothing; or closed at this moment
     finally:
         os.close(fd)
+
+
+def _remove_bell_of_the_dead(path: str) -> None:
+    process = parse_process_id(os.path.basename(path))
+    if process is not None and process.alive():
+        return
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def _private(path: str, flags: int) -> int:

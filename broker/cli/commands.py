@@ -50,7 +50,7 @@ def broker() -> None:
 @broker.command("run")
 def broker_run() -> None:
     """Run the broker in the foreground until it is idle or interrupted."""
-    from broker.app import run
+    from broker.daemon import run
 
     with _errors():
         sys.exit(run(find_home(), detached=False))
