@@ -68,6 +68,7 @@ class Replies:
             attempt,
             Kind.REPLY,
             body,
+            text,
             flags,
             reply_preview=envelope.sanitised(text[: 2 * PREVIEW])[:PREVIEW],
             handed_over=True,
@@ -97,7 +98,7 @@ class Replies:
         body = envelope.failure(
             sender_of(request.agent, request.session), thread_of(request), request.summary, reason, outcome=outcome
         )
-        return await self._end(request, event, attempt, Kind.NOTICE, body, flags, **fields)
+        return await self._end(request, event, attempt, Kind.NOTICE, body, reason, flags, **fields)
 
     async def still_working(self, request: Delivery, state: str) -> None:
         """One notice, to a session that can read it now (DE-30)."""
@@ -105,7 +106,7 @@ class Replies:
             return
         minutes = int((wall_clock() - request.created) // 60)
         body = envelope.progress(sender_of(request.agent, request.session), thread_of(request), request.summary, minutes, state)
-        notice = self._message(request, Kind.PROGRESS, body)
+        notice = self._message(request, Kind.PROGRESS, state)
         added: list[Delivery] = []
         await self._book.annotate(
             request,
@@ -122,14 +123,15 @@ class Replies:
         attempt: AttemptRecord | None,
         kind: Kind,
         body: str,
+        words: str,
         flags: set[str],
         **fields: Any,
     ) -> Delivery:
-        """Ends a request and records its return message in one transaction."""
+        """Ends a request and records its return message, which says ``words`` in its frame, in one transaction."""
         returns = bool(request.sender_session) and self._is_live(request.sender_agent, request.sender_session)
         if not returns:
             flags = flags | {FLAG_STATUS_ONLY}
-        message = self._message(request, kind, body)
+        message = self._message(request, kind, words)
         added: list[Delivery] = []
 
         def also(transaction: Transaction) -> None:
@@ -156,7 +158,7 @@ class Replies:
         if request is not None and ended.state is State.FAILED and request.return_delivery == ended.id:
             await self._book.annotate(request, flags=tuple({*request.flags, FLAG_STATUS_ONLY}))
 
-    def _message(self, request: Delivery, kind: Kind, body: str) -> Delivery:
+    def _message(self, request: Delivery, kind: Kind, words: str) -> Delivery:
         """The way back: from the request's target to its sender."""
         now = wall_clock()
         # A busy sender is waited for as long as a busy peer would be (DE-31).
@@ -179,7 +181,7 @@ class Replies:
             key=agent(request.sender_agent).new_key("") if request.sender_agent else "",
             parent=request.id,
             updated=now,
-            summary=envelope.summary(body.partition("\n\n")[2]),
+            summary=envelope.summary(words),
             cwd=request.sender_cwd,
             settings=request.settings,
         )
