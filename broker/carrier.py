@@ -32,10 +32,6 @@ Target = tuple[str, str, str]
 _LOOK_AGAIN = 30.0
 """Seconds between two looks into the records of a peer that is awaited (DE-33)."""
 
-_GIVES_BACK = 2.0
-"""Seconds that an agent gets to give back what still waits in its own queue, before the sender is told that it is at work:
-Codex has such a message, and only its answer to the deletion says that the turn has not begun."""
-
 _RETURN_RETRY = 60.0
 """Seconds that return traffic tries a route that refuses it (DE-41)."""
 
@@ -302,26 +298,20 @@ class Carrier:
             attempt = self._book.open_attempt_of(identifier)
             if delivery.state is State.QUEUED:
                 await self._expire(delivery, None)
-            elif attempt is not None:
-                self._route.withdraw(attempt)  # what runs can't be taken back, and goes on
-                if delivery.state is State.AWAITING and delivery.kind is Kind.REQUEST:
-                    later = asyncio.get_running_loop().call_later(_GIVES_BACK, self._still_working, identifier)
-                    self._timers[identifier] = later
-
-    def _still_working(self, identifier: str) -> None:
-        self._timers.pop(identifier, None)
-        self._spawn(self._tell_progress(identifier))
-
-    async def _tell_progress(self, identifier: str) -> None:
-        delivery = self._book.delivery(identifier)
-        if delivery is None:
-            return
-        async with self._locks[delivery.target]:
-            delivery = self._book.delivery(identifier)
-            if delivery is None or delivery.state is not State.AWAITING:
+            elif attempt is None:
                 return
-            if self._route.is_idle(delivery.sender_agent, delivery.sender_session):
-                await self._replies.still_working(delivery, "the peer is at work on it")
+            elif delivery.state is State.AWAITING and self._route.runs(attempt):
+                await self._tell_progress(delivery)
+            else:
+                # What has begun meanwhile can't be taken back: then there is progress to tell of.
+                self._route.withdraw(attempt)
+                loop = asyncio.get_running_loop()
+                self._timers[identifier] = loop.call_later(_LOOK_AGAIN, self._due, identifier)
+
+    async def _tell_progress(self, delivery: Delivery) -> None:
+        """The turn runs, for however long; its sender is told once, when it can read (DE-30)."""
+        if delivery.kind is Kind.REQUEST and self._route.is_idle(delivery.sender_agent, delivery.sender_session):
+            await self._replies.still_working(delivery, "the peer is at work on it")
 
     def _again_in(self, seconds: float, delivery: Delivery) -> None:
         asyncio.get_running_loop().call_later(seconds, self.drive, delivery.target)

@@ -32,7 +32,7 @@ class ProcessId(NamedTuple):
 def parse_process_id(text: str) -> ProcessId | None:
     """The inverse of ``str()``; None when ``text`` is no process id."""
     pid, _, start = text.partition("@")
-    return ProcessId(int(pid), int(start)) if pid.isdigit() and start.isdigit() else None
+    return ProcessId(int(pid), int(start)) if pid.isdecimal() and start.isdecimal() else None
 
 
 def identify(pid: int) -> ProcessId | None:

@@ -63,3 +63,7 @@ class Route(Protocol):
     def is_idle(self, agent: str, session: str) -> bool:
         """Whether the session is there and runs no turn."""
         ...
+
+    def runs(self, attempt: Attempt) -> bool:
+        """Whether the turn of this attempt has begun, as far as is seen."""
+        ...

@@ -105,6 +105,10 @@ class PanelRoute:
         states = [panel.session(session) for panel in self._panels.hosting(agent, session)]
         return bool(states) and all(state is not None and not state.turn_since for state in states)
 
+    def runs(self, attempt: Attempt) -> bool:
+        panel = self._panels.by_instance(attempt.instance)
+        return panel is not None and any(state.running == attempt.id for state in panel.sessions)
+
 
 def _reach(panel: Panel) -> Reach:
     return Reach("panel", str(panel.process), str(panel.child or ""), panel.store)

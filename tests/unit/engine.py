@@ -64,6 +64,10 @@ class ToldRoute:
         del agent, session
         return False
 
+    def runs(self, attempt: Attempt) -> bool:
+        del attempt
+        return False
+
 
 class Engine:
     """Store, book, carrier and route."""
