@@ -39,7 +39,7 @@ def read(store: str, pid: int) -> Record | None:
             raw = json.load(file)
         start = str(raw.get("procStart") or "")
         process = identify(pid)
-        if process is None or (start.isdigit() and int(start) != process.start):
+        if process is None or (start.isdecimal() and int(start) != process.start):
             return None
         return Record(
             process,
@@ -60,5 +60,5 @@ def holders(store: str, session: str) -> list[ProcessId]:
         names = os.listdir(os.path.join(store, "sessions"))
     except OSError:
         return []
-    records = (read(store, int(name[:-5])) for name in names if name.endswith(".json") and name[:-5].isdigit())
+    records = (read(store, int(name[:-5])) for name in names if name.endswith(".json") and name[:-5].isdecimal())
     return [record.process for record in records if record is not None and record.session == session]

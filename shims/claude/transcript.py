@@ -29,7 +29,7 @@ def record_of(lines: Iterable[bytes], key: str) -> Record:
         if _is_prompt(entry):
             if _interrupts(entry):
                 return Record(Found.INTERRUPTED)
-            if ended:
+            if ended or "promptSource" in entry:  # the next turn began, whether or not this one ever ended
                 break
         elif entry.get("type") == "assistant":
             message = as_object(entry.get("message"))
