@@ -13,22 +13,17 @@ Owns every fact about the JSON-RPC of ``codex app-server``; sans-I/O. Measured w
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from broker.wire import Inject, SessionState
+from shims.codex.injections import Injection, Injections, OurRequest
 from shims.codex.threads import Thread, approval_of, ended, identity, server_version
 from shims.jsonline import as_list, as_object, parse_object
-from shims.lines import DROP, HOLD, PASS
-from shims.stream import Finished, Progress, Rejected, Taken, Write, closes_with
+from shims.stream import Progress, Write, closes_with
 
 QUEUE_SINCE = (0, 154)
 """First version with ``thread/queue/add`` (absent in 0.147, present in 0.154)."""
 
-_OURS = "xagent-"
-_ID = b'{"id":"'
-_ANSWER_TO_US = _ID + _OURS.encode()
-_ERROR = b'{"error"'
 _OPENERS = ("thread/start", "thread/resume", "thread/fork")
 _SPEAKERS = ("turn/start", "turn/steer", "thread/queue/add")
 
@@ -60,8 +55,7 @@ class CodexStream:
     )
 
     def __init__(self, *, cwd: str) -> None:
-        self.progress: list[Progress] = []
-        self.writes: list[Write] = []
+        self._ours = Injections()
         self._cwd = cwd
         self._version: tuple[int, ...] = ()
         self._experimental = False
@@ -72,10 +66,22 @@ class CodexStream:
         self._threads: dict[str, Thread] = {}
         self._asked: dict[str, tuple[str, str, bool]] = {}
         """Requests of the editor that wait for an answer: method, thread, and whether that thread was idle."""
-        self._ours: dict[str, tuple[str, str, str]] = {}
-        """Requests of ours: method, attempt and thread."""
-        self._injections: dict[str, _Injection] = {}
-        self._requests = 0
+
+    @property
+    def progress(self) -> list[Progress]:
+        return self._ours.progress
+
+    @progress.setter
+    def progress(self, rest: list[Progress]) -> None:
+        self._ours.progress = rest
+
+    @property
+    def writes(self) -> list[Write]:
+        return self._ours.writes
+
+    @writes.setter
+    def writes(self, rest: list[Write]) -> None:
+        self._ours.writes = rest
 
     # what is known
 
@@ -88,8 +94,7 @@ class CodexStream:
 
     def _running(self, thread: Thread) -> str:
         """The attempt whose turn runs in ``thread``."""
-        mine = (i.attempt for i in self._injections.values() if i.thread == thread.id and i.turn and i.turn == thread.turn)
-        return next(mine, "")
+        return next((i.attempt for i in self._ours.at(thread.id) if i.turn and i.turn == thread.turn), "")
 
     def _queues(self) -> bool:
         return self._experimental and self._version >= QUEUE_SINCE
@@ -150,7 +155,7 @@ class CodexStream:
 
     def _answered(self, message: dict[str, Any]) -> None:
         request = identity(message["id"])
-        ours = self._ours.pop(request, None)
+        ours = self._ours.answered(request)
         if ours is not None:
             self._our_answer(ours, message)
             return
@@ -193,7 +198,7 @@ class CodexStream:
         for thread in self._threads.values():
             if thread.opened_by_editor and not thread.verified and not thread.asked:
                 thread.asked = True
-                self._request("thread/read", {"threadId": thread.id}, thread=thread.id)
+                self._ours.request("thread/read", {"threadId": thread.id}, thread=thread.id)
 
     def _asks(self, request: str, method: str, parameters: dict[str, Any]) -> None:
         """Any request of the server's that names a thread keeps its turn waiting (SH-55)."""
@@ -217,19 +222,19 @@ class CodexStream:
         thread.turn = str(as_object(parameters.get("turn")).get("id"))
         thread.turn_since = self._now
         thread.queue_paused = False
-        for injection in self._injections.values():
+        for injection in self._ours.at(thread.id):
             # Started on a thread that was idle, with nothing before it: the next turn is ours (0.147 names no client id).
-            if injection.thread == thread.id and injection.started_idle and not injection.turn:
+            if injection.started_idle and not injection.turn:
                 injection.turn = thread.turn
 
     def _item(self, thread: Thread, parameters: dict[str, Any]) -> None:
         item = as_object(parameters.get("item"))
         turn = str(parameters.get("turnId"))
         if item.get("type") == "userMessage" and item.get("clientId"):
-            injection = self._by_key(str(item["clientId"]))
+            injection = self._ours.by_key(str(item["clientId"]))
             if injection is not None:
                 injection.turn = turn
-                self._taken(injection)
+                self._ours.taken(injection)
         elif item.get("type") == "agentMessage" and isinstance(item.get("text"), str) and item["text"]:
             thread.last_words[turn] = item["text"]
 
@@ -247,12 +252,9 @@ class CodexStream:
             thread.approvals.clear()
         if status == "interrupted" and self._queues():
             thread.queue_paused = True  # for what waits and for what is added, until a turn runs again
-        waiting = [i for i in self._injections.values() if i.thread == thread.id]
-        for injection in waiting:
+        for injection in self._ours.at(thread.id):
             if injection.turn == identifier or closes_with(text, injection.token):
-                self._taken(injection)
-                del self._injections[injection.attempt]
-                self.progress.append(Finished(injection.attempt, ended(status), text, identifier))
+                self._ours.finished(injection, ended(status), text, identifier)
 
     def _renamed(self, thread: Thread, parameters: dict[str, Any]) -> None:
         thread.name = str(parameters.get("threadName") or "")
@@ -271,28 +273,24 @@ class CodexStream:
             return "closed"
         if not self._initialized:
             return "not_accepting"
-        injection = _Injection(order)
         if not order.session:
-            self._injections[order.attempt] = injection
+            self._ours.begin(order)
             parameters: dict[str, Any] = {"threadSource": "user"}
             if order.cwd:
                 parameters["cwd"] = order.cwd
-            self._request("thread/start", parameters, attempt=order.attempt)
+            self._ours.request("thread/start", parameters, attempt=order.attempt)
             return ""
         thread = self._threads.get(order.session)
         if thread is None or not thread.opened_by_editor:
             return "wrong_session"
         if not thread.is_target():
             return "no_direct_input" if thread.verified else "not_accepting"
-        if any(i.thread == thread.id for i in self._injections.values()):
+        if any(self._ours.at(thread.id)) or (thread.turn_since and not self._queues()):
             return "busy"
-        if not self._queues() and thread.turn_since:
-            return "busy"
-        self._injections[order.attempt] = injection
-        self._hand_over(injection, thread)
+        self._hand_over(self._ours.begin(order), thread)
         return ""
 
-    def _hand_over(self, injection: _Injection, thread: Thread) -> None:
+    def _hand_over(self, injection: Injection, thread: Thread) -> None:
         order = injection.order
         injection.thread = thread.id
         injection.queued = self._queues()
@@ -302,12 +300,12 @@ class CodexStream:
             "input": [{"type": "text", "text": order.text}],
         }
         method = "thread/queue/add" if injection.queued else "turn/start"
-        self._request(method, parameters, attempt=order.attempt, thread=thread.id, message=True)
+        self._ours.request(method, parameters, attempt=order.attempt, thread=thread.id, message=True)
 
     def may_write(self, write: Write) -> bool:
         if self.ended:
             return False
-        injection = self._injections.get(write.attempt)
+        injection = self._ours.get(write.attempt)
         if not write.message or injection is None or injection.queued:
             return True
         thread = self._threads.get(injection.thread)
@@ -318,46 +316,45 @@ class CodexStream:
         return True
 
     def dropped(self, attempt: str) -> None:
-        self._injections.pop(attempt, None)
-        self._ours = {request: ours for request, ours in self._ours.items() if ours[1] != attempt}
+        self._ours.dropped(attempt)
 
     def withdraw(self, attempt: str) -> None:
-        injection = self._injections.get(attempt)
+        injection = self._ours.get(attempt)
         if injection is None or injection.turn or not injection.queued:
             return
         if not injection.queue_id:
             injection.unwanted = True  # its place in the queue is not known yet
             return
         parameters = {"threadId": injection.thread, "queuedSubmissionId": injection.queue_id}
-        self._request("thread/queue/delete", parameters, attempt=attempt, thread=injection.thread)
+        self._ours.request("thread/queue/delete", parameters, attempt=attempt, thread=injection.thread)
 
-    def _our_answer(self, ours: tuple[str, str, str], message: dict[str, Any]) -> None:
+    def _our_answer(self, ours: OurRequest, message: dict[str, Any]) -> None:
         method, attempt, thread = ours
         result = as_object(message.get("result"))
         refused = "error" in message
-        injection = self._injections.get(attempt)
+        injection = self._ours.get(attempt)
         if method == "thread/read":
             self._read(thread, as_object(result.get("thread")))
         elif method == "thread/start" and injection is not None:
             record = as_object(result.get("thread"))
             if refused or not record.get("id"):
-                self._reject(injection, "no_new_conversation")
+                self._ours.rejected(injection, "no_new_conversation")
                 return
             self._opened(record, str(result.get("model") or ""), "")
             opened = self._threads[str(record["id"])]
             if injection.order.title:
-                self._request("thread/name/set", {"threadId": opened.id, "name": injection.order.title}, thread=opened.id)
+                self._ours.request("thread/name/set", {"threadId": opened.id, "name": injection.order.title}, thread=opened.id)
             self._hand_over(injection, opened)
         elif method in ("thread/queue/add", "turn/start") and injection is not None:
             if refused:
                 self._refused(injection, as_object(message.get("error")))
                 return
             injection.queue_id = str(as_object(result.get("queuedSubmission")).get("id") or "")
-            self._taken(injection)
+            self._ours.taken(injection)
             if injection.unwanted and injection.queue_id:
                 self.withdraw(attempt)
         elif method == "thread/queue/delete" and injection is not None and result.get("deleted") is True:
-            self._reject(injection, "withdrawn")
+            self._ours.rejected(injection, "withdrawn")
 
     def _read(self, thread_id: str, record: dict[str, Any]) -> None:
         thread = self._threads.get(thread_id)
@@ -369,79 +366,23 @@ class CodexStream:
         else:
             thread.opened_by_editor = False
 
-    def _refused(self, injection: _Injection, error: dict[str, Any]) -> None:
+    def _refused(self, injection: Injection, error: dict[str, Any]) -> None:
         thread = self._threads.get(injection.thread)
         if thread is not None and "direct app-server input is not allowed" in str(error.get("message")):
             thread.accepts_direct = False  # a multi-agent v2 sub-agent; 0.171 says so in these words
-            self._reject(injection, "no_direct_input")
+            self._ours.rejected(injection, "no_direct_input")
             return
         if thread is not None and injection.started_idle and not thread.turn:
             thread.turn_since = 0.0
-        self._reject(injection, "agent_refused")
-
-    def _reject(self, injection: _Injection, code: str) -> None:
-        del self._injections[injection.attempt]
-        self.progress.append(Rejected(injection.attempt, code))
-
-    def _taken(self, injection: _Injection) -> None:
-        if not injection.taken:
-            injection.taken = True
-            self.progress.append(Taken(injection.attempt, injection.thread, injection.turn))
-
-    def _by_key(self, key: str) -> _Injection | None:
-        return next((i for i in self._injections.values() if i.order.key == key), None)
-
-    def _request(
-        self, method: str, parameters: dict[str, Any], *, attempt: str = "", thread: str = "", message: bool = False
-    ) -> None:
-        self._requests += 1
-        identifier = f"{_OURS}{self._requests}"
-        self._ours[identity(identifier)] = (method, attempt, thread)
-        line = {"method": method, "id": identifier, "params": parameters}
-        self.writes.append(Write(json.dumps(line, separators=(",", ":")).encode() + b"\n", attempt, message))
+        self._ours.rejected(injection, "agent_refused")
 
     # the sieve
 
     def outstanding(self) -> bool:
-        return bool(self._ours)
+        return self._ours.outstanding()
 
     def judge(self, start: bytes, whole: bool) -> str:
-        if start.startswith(_ANSWER_TO_US):
-            identifier, quote, _ = start[len(_ID) :].partition(b'"')
-            if quote:
-                return DROP if identity(identifier.decode(errors="replace")) in self._ours else PASS
-        if not whole:
-            # An error names its id last.
-            undecided = start.startswith((_ANSWER_TO_US, _ERROR)) or _ANSWER_TO_US.startswith(start) or _ERROR.startswith(start)
-            return HOLD if undecided else PASS
-        if _OURS.encode() not in start:
-            return PASS
-        message = parse_object(start)
-        return DROP if "method" not in message and identity(message.get("id")) in self._ours else PASS
-
-
-class _Injection:
-    """A message of ours between its first byte and the end of its turn."""
-
-    __slots__ = ("order", "queue_id", "queued", "started_idle", "taken", "thread", "turn", "unwanted")
-
-    def __init__(self, order: Inject) -> None:
-        self.order = order
-        self.thread = order.session
-        self.queued = False
-        self.queue_id = ""
-        self.started_idle = False
-        self.taken = False
-        self.turn = ""
-        self.unwanted = False
-
-    @property
-    def attempt(self) -> str:
-        return self.order.attempt
-
-    @property
-    def token(self) -> str:
-        return self.order.token
+        return self._ours.judge(start, whole)
 
 
 _NOTIFICATIONS = {
