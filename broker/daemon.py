@@ -30,6 +30,8 @@ def run(home: Home, *, detached: bool) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         log.info("another broker is running")
+        if not detached:
+            print("another broker is running", file=sys.stderr)
         return 0
     sys.setswitchinterval(0.001)  # loading the SDK in a thread must not hold the loop up (EN-25)
     asyncio.run(_serve(home, detached))

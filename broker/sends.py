@@ -24,7 +24,7 @@ from broker.settings import CallerSettings, Grants, caller_settings
 from shims.agent import agent
 
 _REPEAT_WINDOW = 60.0
-"""Seconds after a cancelled call in which the same call is taken for its repetition (MC-09)."""
+"""Seconds after the cancellation of a call in which the same call is taken for its repetition (MC-09)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,19 @@ class SendCall:
         return f"{self.origin}/{self.target}/{self.session}/{self.new_session}/{text}"
 
 
+@dataclass(slots=True)
+class _Recent:
+    """A call of the last minute: when it was made or cancelled, what it says, and its receipt as it comes."""
+
+    at: float
+    fingerprint: str
+    task: asyncio.Task[dict[str, Any]]
+    cancelled: bool = False
+
+    def refused(self) -> bool:
+        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+
+
 class Sends:
     """Accepts sends."""
 
@@ -66,8 +79,8 @@ class Sends:
         self._panels = panels
         self._grants = grants
         self._is_live = is_live
-        self._under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._cancelled: dict[str, tuple[float, asyncio.Task[dict[str, Any]]]] = {}
+        self._recent: dict[str, _Recent] = {}
+        """Calls by their key, for as long as one may be cancelled and repeated."""
 
     async def send(self, call: SendCall) -> dict[str, Any]:
         """The receipt of ``call``; a call that was made before gets the receipt it got then.
@@ -78,27 +91,35 @@ class Sends:
         known = self._book.store.by_request_key(call.key)
         if known is not None:
             return known.receipt
-        task = self._under_way.get(call.key)
-        if task is None:
-            repeated = self._repeated(call)
-            if repeated is not None:
-                receipt = await asyncio.shield(repeated)
-                return {**receipt, "note": f"{receipt['note']} This repeats a cancelled call: nothing was sent again."}
-            task = asyncio.get_running_loop().create_task(self._accept(call))
-            self._under_way[call.key] = task
-            task.add_done_callback(lambda _: self._under_way.pop(call.key, None))
+        self._forget_old()
+        recent = self._recent.get(call.key)
+        if recent is not None:
+            return await asyncio.shield(recent.task)
+        fingerprint = call.fingerprint()
+        cancelled = next((r for r in self._recent.values() if r.cancelled and r.fingerprint == fingerprint), None)
+        if cancelled is not None and not cancelled.refused():
+            cancelled.cancelled = False  # one repetition each
+            receipt = await asyncio.shield(cancelled.task)
+            return {**receipt, "note": f"{receipt['note']} This repeats a cancelled call: nothing was sent again."}
+        loop = asyncio.get_running_loop()
+        recent = self._recent[call.key] = _Recent(loop.time(), fingerprint, loop.create_task(self._accept(call)))
         try:
             # A client that cancels the call does not stop the delivery: it is the broker's from here on (DE-21).
-            return await asyncio.shield(task)
+            return await asyncio.shield(recent.task)
         except asyncio.CancelledError:
-            self._cancelled[call.fingerprint()] = (asyncio.get_running_loop().time(), task)
+            self.cancelled(call.key)  # told before the call was begun
             raise
 
-    def _repeated(self, call: SendCall) -> asyncio.Task[dict[str, Any]] | None:
+    def cancelled(self, key: str) -> None:
+        """The client has cancelled a call, whether or not it was answered: it may repeat it without sending twice (MC-09)."""
+        recent = self._recent.get(key)
+        if recent is not None:
+            recent.at = asyncio.get_running_loop().time()
+            recent.cancelled = True
+
+    def _forget_old(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._cancelled = {k: v for k, v in self._cancelled.items() if now - v[0] < _REPEAT_WINDOW}
-        found = self._cancelled.pop(call.fingerprint(), None)
-        return found[1] if found is not None else None
+        self._recent = {k: r for k, r in self._recent.items() if now - r.at < _REPEAT_WINDOW or not r.task.done()}
 
     async def _accept(self, call: SendCall) -> dict[str, Any]:
         guards.check_text(call.message)

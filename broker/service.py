@@ -69,6 +69,9 @@ class Service:
     async def send(self, call: SendCall) -> dict[str, Any]:
         return await self._sends.send(call)
 
+    def cancelled(self, key: str) -> None:
+        self._sends.cancelled(key)
+
     def sessions(self, caller: Caller, which: str, cwd: str, scope: str, limit: int) -> dict[str, Any]:
         names = {"all": tuple(agents()), "both": ("claude", "codex")}.get(which, (which,))
         listed = status.list_sessions(self._panels, caller, which=names, cwd=cwd, scope=scope, limit=limit)
@@ -122,7 +125,7 @@ class Tools:
             SendCall(
                 target=tool.removeprefix("send_to_"),
                 message=arguments["message"],
-                key=f"{opened.instance}/{request_id}",
+                key=self._key(request_id),
                 origin=opened.instance,
                 caller=caller,
                 cwd=cwd,
@@ -135,3 +138,10 @@ class Tools:
                 settings=opened.settings,
             )
         )
+
+    def cancelled(self, request_id: str) -> None:
+        self._service.cancelled(self._key(request_id))
+
+    def _key(self, request_id: str) -> str:
+        """Names a call for ever: the MCP process and the id that its client gave."""
+        return f"{self._opened.instance}/{request_id}"

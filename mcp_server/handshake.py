@@ -63,6 +63,9 @@ async def _converse(*messages: dict[str, Any]) -> list[Any]:
         async def call(self, *_: Any) -> dict[str, Any]:
             raise AssertionError("the handshake calls no tool")
 
+        def cancelled(self, request_id: str) -> None:
+            raise AssertionError(f"the handshake cancels nothing: {request_id}")
+
     answered: asyncio.Queue[Any] = asyncio.Queue()
     sessions = McpSessions()
     sessions.open("one", NoTools(), lambda line: answered.put_nowait(json.loads(line)))

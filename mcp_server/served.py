@@ -40,6 +40,10 @@ class ToolHost(Protocol):
         """The result of a call. Raises CrossAgentError."""
         ...
 
+    def cancelled(self, request_id: str) -> None:
+        """The client has cancelled a call; it may have been answered meanwhile."""
+        ...
+
 
 class McpSessions:
     """Every MCP session of one broker."""
@@ -157,6 +161,8 @@ class _Session:
                         message = sdk.types.jsonrpc_message_adapter.validate_json(line)
                     except ValueError:
                         continue  # garbage ends nothing, and is owed no answer
+                    if isinstance(message, sdk.types.JSONRPCNotification) and message.method == "notifications/cancelled":
+                        self._host.cancelled(_identity((message.params or {}).get("requestId")))
                     await to_server.send(sdk.message(message))
 
         async def drain() -> None:
@@ -215,7 +221,7 @@ async def _call(
     """The one place where an error becomes what a client reads (MC-05)."""
     try:
         checked = surface.tool(name).arguments(arguments)
-        return await host.call(name, checked, meta, f"{type(request_id).__name__}:{request_id}"), False
+        return await host.call(name, checked, meta, _identity(request_id)), False
     except Fenced:
         # This broker ends now, and the call is owed no answer of its: the thin process makes it again at the next one.
         await asyncio.get_running_loop().create_future()
@@ -226,3 +232,8 @@ async def _call(
         log.error("%s failed by %s", name, type(error).__name__, exc_info=error)
         fault = Refusal("internal_error", "the broker failed at this call", "See logs/broker.log.", retry_safe=False)
         return fault.as_result(), True
+
+
+def _identity(request_id: object) -> str:
+    """A JSON-RPC id as a name: 1 and "1" are different requests."""
+    return f"{type(request_id).__name__}:{request_id}"

@@ -30,7 +30,7 @@ HELD: set[str] = (
     _ids("SH", "1-9 11-14 16 20-23 30-35 40-46 50-56")
     | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
     | _ids("EN", "1-5 8-10 25")
-    | _ids("MC", "1 3 5-9 25 31 32")
+    | _ids("MC", "1 3 5 7-9 25 31 32")
     | _ids("SE", "9 26 28")
 )
 
@@ -45,6 +45,7 @@ PARTLY: dict[str, str] = {
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
     "MC-02": f"four tools; `send_to_grok`, `send_to_copilot` and pins come with {GROK}, {COPILOT}, {SESSIONS}",
     "MC-04": f"panels and deliveries are shown; late-answer watches and resolved targets come with {DURABLE}",
+    "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
     "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",
     "MC-33": f"a cancelled call is owed no answer; `reload` comes with {COMMANDS}",

@@ -185,6 +185,25 @@ def test_a_call_that_is_cancelled_in_the_middle_and_repeated(world: World, clien
     assert client.count(lambda m: m.get("id") == number) == 0
 
 
+@pytest.mark.requirement("MC-09")
+def test_a_call_that_was_answered_while_it_was_cancelled_is_not_sent_twice(world: World, client: McpClient) -> None:
+    """The receipt and the cancellation passed each other: the client has used neither, and repeats."""
+    target = world.codex()
+    target.registered()
+    number = post_send(client, target.session, "M1")
+    receipt = client.answer(number)["result"]["structuredContent"]
+    client.send(cancelled(number))
+    assert client.call("bridge_status")["ok"]
+
+    again = client.call("send_to_codex", message="M1", session_id=target.session)
+    third = client.call("send_to_codex", message="M1", session_id=target.session)
+
+    assert again["delivery_id"] == receipt["delivery_id"]
+    assert "nothing was sent again" in again["note"]
+    assert third["delivery_id"] != receipt["delivery_id"], "said once more, it is meant"
+    world.finished(2)
+
+
 # not to be had (MC-05, MC-08, MC-32)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_crash import gate, open_gate
 from tests.integration.panels import McpClient
+from tests.integration.test_crash import gate, open_gate
 from tests.integration.world import World
 
 PATIENCE = 20.0
