@@ -65,6 +65,8 @@ class Carrier:
         for delivery in self._book.deliveries():
             if delivery.open:
                 self.carry(delivery)
+            else:
+                self._look_later(delivery)
 
     def carry(self, delivery: Delivery) -> None:
         """A delivery has been recorded: it goes out when its turn comes."""
@@ -83,9 +85,9 @@ class Carrier:
         self._spawn(self._staged(report, seen))
 
     def session_idle(self, agent_name: str, session: str) -> None:
-        """No turn runs there any more: an awaited answer that was not reported must be in the records (case 26)."""
+        """No turn runs there any more: the end of a message's turn that was not reported must be in the records (case 26)."""
         for delivery in self._book.deliveries():
-            if delivery.state is State.AWAITING and (delivery.agent, delivery.session) == (agent_name, session):
+            if (delivery.agent, delivery.session) == (agent_name, session):
                 self._spawn(self._look(delivery.id))
 
     def withdraw(self, delivery: Delivery) -> None:
@@ -195,10 +197,9 @@ class Carrier:
         event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
         old = delivery.target
         delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True)
-        if event is Event.TAKEN:
-            self._look_later(delivery)
-        else:
+        if event is Event.SETTLED:
             self._stop_timers(delivery.id)
+        self._look_later(delivery)
         if delivery.target != old:
             self.drive(old)
         return delivery
@@ -325,25 +326,31 @@ class Carrier:
 
     async def _look(self, identifier: str) -> None:
         """Reads the peer's records: a finished turn of our message settles it, whatever was or was not reported."""
-        delivery = self._book.delivery(identifier)
-        attempt = self._book.open_attempt_of(identifier)
-        if delivery is None or delivery.state is not State.AWAITING or attempt is None:
+        delivery, attempt = self._running(identifier)
+        if delivery is None or attempt is None:
             return
         record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
         async with self._locks[delivery.target]:
-            delivery = self._book.delivery(identifier)
-            attempt = self._book.open_attempt_of(identifier)
-            if delivery is None or delivery.state is not State.AWAITING or attempt is None:
+            delivery, attempt = self._running(identifier)
+            if delivery is None or attempt is None:
                 return
             closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False)
-            if record.found is Found.ANSWERED and record.text.strip():
+            if delivery.state is not State.AWAITING and record.found in (Found.ANSWERED, Found.INTERRUPTED):
+                await self._book.save_attempt(closed)  # the turn of a reply is over: the session is free
+            elif record.found is Found.ANSWERED and record.text.strip():
                 await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
-                self._ended(delivery)
             elif record.found is Found.INTERRUPTED:
                 await self._without_answer(delivery, closed, "its turn was interrupted")
-                self._ended(delivery)
             else:
                 self._look_later(delivery)
+                return
+            self._ended(delivery)
+
+    def _running(self, identifier: str) -> tuple[Delivery | None, Attempt | None]:
+        """The delivery and its hand-over, while the agent has it and its turn has not been seen to end."""
+        delivery, attempt = self._book.delivery(identifier), self._book.open_attempt_of(identifier)
+        taken = delivery is not None and delivery.state in (State.AWAITING, State.DELIVERED)
+        return (delivery, attempt) if taken and attempt is not None else (None, None)
 
     def _stop_timers(self, identifier: str) -> None:
         for timers in (self._timers, self._looks):

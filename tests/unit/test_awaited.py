@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from broker.deliveries import Delivery, State
+from broker.deliveries import Delivery, Kind, State
 from broker.wire import StageName, StageReport
 from shims.agent import Found, Record
 from tests.unit.engine import Engine, engine
@@ -28,10 +29,10 @@ class Told:
         return self.record_is
 
 
-async def awaited(made: Engine, reader: Told) -> Delivery:
+async def awaited(made: Engine, reader: Told, **fields: Any) -> Delivery:
     """A request that the agent has taken, and of which nothing more is reported."""
     made.carrier._reader = reader  # type: ignore[assignment]
-    delivery = await made.queued()
+    delivery = await made.queued(**fields)
     made.carrier.begin()
     await asyncio.wait_for(made.route.news.wait(), PATIENCE)
     for number, stage in enumerate((StageName.WRITTEN, StageName.TAKEN)):
@@ -86,5 +87,27 @@ def test_a_turn_that_the_records_show_as_open_goes_on(tmp_path: Path) -> None:
             found = made.book.delivery(delivery.id)
             assert found is not None
             assert found.state is State.AWAITING
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-33", "DE-45", "DE-04")
+def test_a_reply_whose_end_was_never_reported_does_not_block_its_session(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            reader = Told()
+            reply = await awaited(made, reader, kind=Kind.REPLY)
+            assert [attempt.delivery for attempt in made.book.open_attempts()] == [reply.id], "its turn runs"
+            reader.record_is = Record(Found.ANSWERED, "noted")
+
+            made.carrier.session_idle(reply.agent, reply.session)
+
+            deadline = asyncio.get_running_loop().time() + PATIENCE
+            while made.book.open_attempts():
+                assert asyncio.get_running_loop().time() < deadline
+                await made.store.write(lambda _: None)
+            found = made.book.delivery(reply.id)
+            assert found is not None
+            assert found.state is State.DELIVERED
 
     asyncio.run(story())
