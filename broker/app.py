@@ -90,9 +90,18 @@ class Broker:
         self._settlement = Settlement(self._book, self._carrier, self._route, self._panels, self._reader)
         self._grants = read_grants(home)
         self._mcp = McpSessions()
+        self._gathered = asyncio.Event()
         sends = Sends(self._book, self._carrier, self._panels, self._current_grants, self._route.is_live)
         self._service = Service(
-            home, self._panels, self._book, self._reader, self._events, sends, facts=self._facts, stop=self._stop_soon
+            home,
+            self._panels,
+            self._book,
+            self._reader,
+            self._events,
+            sends,
+            gathered=self._gathered,
+            facts=self._facts,
+            stop=self._stop_soon,
         )
         self._busy: dict[tuple[str, str], bool] = {}
         self._gaps = Gaps() if os.environ.get("CROSS_AGENT_DEBUG") else None
@@ -127,6 +136,7 @@ class Broker:
         while any(not self._panels.is_ready(process) and process.alive() for process in expected):
             if not await self._panels.change(deadline):
                 break
+        self._gathered.set()
         self._settlement.recover()
         self._carrier.begin()
         await self._forget_old()

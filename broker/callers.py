@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from broker.errors import Refusal
 from broker.panels import Panel, Panels
 from broker.processes import ProcessId, ancestors, executable
 from shims.agent import Agent, agents
@@ -40,20 +41,35 @@ def identify_caller(process: ProcessId, meta: Mapping[str, Any], settings: Mappi
         process: the MCP process, proven by the kernel.
         meta: the call's ``_meta``.
         settings: the process's ``CROSS_AGENT_*``.
+
+    Raises:
+        Refusal: the registration says that the caller is another agent than it is.
     """
-    line = ancestors(process.pid)
+    caller = _by_evidence(ancestors(process.pid), meta, panels)
+    named = settings.get("CROSS_AGENT_SELF", "").strip().lower()
+    if named not in agents():
+        return caller
+    if not caller.agent:
+        return Caller(named, "", "CROSS_AGENT_SELF, which names no session")
+    if caller.agent != named:
+        raise Refusal(
+            "contradictory_caller",
+            f"CROSS_AGENT_SELF says {named}, but the call comes from {caller.agent}",
+            "Remove CROSS_AGENT_SELF from this registration: callers are known without it.",
+        )
+    return caller
+
+
+def _by_evidence(line: list[ProcessId], meta: Mapping[str, Any], panels: Panels) -> Caller:
     panel = next((found for ancestor in line if (found := panels.by_process(ancestor)) is not None), None)
     if panel is not None:
         return _in_panel(panel, meta)
     nearest = _nearest_agent(line[1:])
     if nearest is not None:
         thread, _ = _codex_thread(meta)
-        if nearest.name == "codex" and thread:
+        if nearest.name == "codex" and thread and not panels.hosting("codex", thread):
             return Caller("codex", thread, "the call's thread id")
         return Caller(nearest.name, "", "the program that started the call")
-    named = settings.get("CROSS_AGENT_SELF", "").strip().lower()
-    if named in agents():
-        return Caller(named, "", "CROSS_AGENT_SELF, which names no session")
     return Caller()
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker import envelope
+from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
@@ -129,7 +130,7 @@ class Carrier:
             await self._replies.failed(delivery, Event.REFUSED, reach.code, reach.reason, attempt=None)
             self.drive(delivery.target)
             return
-        text = self._text(delivery)
+        text = await self._text(delivery)
         if text is None:
             await self._replies.failed(delivery, Event.REFUSED, "text_lost", "its text is not stored any more", attempt=None)
             return
@@ -147,16 +148,10 @@ class Carrier:
         if not self._route.hand_over(delivery, attempt, reach, text):
             await self._never(delivery, attempt)
 
-    def _text(self, delivery: Delivery) -> str | None:
+    async def _text(self, delivery: Delivery) -> str | None:
         """What the agent gets: framed, and with nothing in it that would act on arrival."""
         body = self._book.store.body(delivery.id)
-        if body is None:
-            return None
-        body, _ = agent(delivery.agent).disarm(body)
-        if delivery.raw or delivery.kind is not Kind.REQUEST:
-            return body
-        sender = sender_of(delivery.sender_agent, delivery.sender_session) if delivery.sender_agent else None
-        return envelope.request(sender, thread_of(delivery), delivery.token, body, written=delivery.created, now=wall_clock())
+        return None if body is None else await beside_the_loop(len(body), _composed, delivery, body)
 
     # stages
 
@@ -339,6 +334,8 @@ class Carrier:
                 await self._book.save_attempt(closed)  # the turn of a reply is over: the session is free
             elif record.found is Found.ANSWERED and record.text.strip():
                 await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
+            elif record.found is Found.ANSWERED:
+                await self._without_answer(delivery, closed, "its turn ended without a final message")
             elif record.found is Found.INTERRUPTED:
                 await self._without_answer(delivery, closed, "its turn was interrupted")
             else:
@@ -386,6 +383,16 @@ class Carrier:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("work on a delivery failed: %s", type(error).__name__, exc_info=error)
+
+
+def _composed(delivery: Delivery, body: str) -> str:
+    body, _ = agent(delivery.agent).disarm(body)
+    if delivery.raw:
+        return envelope.unframed(body)[0]
+    if delivery.kind is not Kind.REQUEST:
+        return body
+    sender = sender_of(delivery.sender_agent, delivery.sender_session) if delivery.sender_agent else None
+    return envelope.request(sender, thread_of(delivery), delivery.token, body, written=delivery.created, now=wall_clock())
 
 
 _REFUSALS = {

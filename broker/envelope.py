@@ -96,6 +96,13 @@ def request(sender: Sender | None, thread: Thread, token: str, body: str, *, wri
     return "\n".join(lines)
 
 
+def unframed(body: str) -> tuple[str, tuple[str, ...]]:
+    """The text of a raw message, and what was changed: nothing that a peer sends may begin as a command (DE-10, DE-14)."""
+    if not body.lstrip().startswith("/"):
+        return body, ()
+    return QUOTE + body, ("the text began with `/` and was prefixed with `> `, so that it is no command",)
+
+
 def reply(sender: Sender, thread: Thread, summary: str, answer: str, *, confirmed: bool, recovered: str = "") -> str:
     """The framed text of an answer.
 

@@ -110,7 +110,7 @@ def open_death_watch(process: ProcessId) -> int | None:
         finally:
             queue.close()
     else:
-        raise NotImplementedError("neither pidfd nor kqueue")
+        raise RuntimeError("this system tells nobody of the death of a process")
     if process.alive():
         return watch
     os.close(watch)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker import envelope
+from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Attempt as AttemptRecord
@@ -54,7 +55,9 @@ class Replies:
         flags = {FLAG_CONFIRMED} if confirmed else set() if request.raw else {FLAG_INTERIM}
         flags |= {FLAG_FROM_TRANSCRIPT} if by_transcript else set()
         flags |= {FLAG_RECOVERED} if recovered else set()
-        body = envelope.reply(
+        body = await beside_the_loop(
+            len(text),
+            envelope.reply,
             sender_of(request.agent, request.session),
             thread_of(request),
             request.summary,

@@ -134,7 +134,7 @@ class Sends:
         conversation, max_hops = self._conversation(call, settings)
         now = wall_clock()
         token = new_token(now)
-        changes = target.disarm(call.message)[1]
+        changes = target.disarm(call.message)[1] + (envelope.unframed(call.message)[1] if call.raw else ())
         delivery = Delivery(
             id=new_delivery_id(),
             kind=Kind.REQUEST,

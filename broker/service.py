@@ -32,6 +32,8 @@ class Service:
     """Everything that can be asked of one broker.
 
     Args:
+        gathered: set when the shims that live have had their chance to register (DE-25): before, a session that is open
+            could be taken for unknown.
         facts: what is told of the broker process.
         stop: ends it soon.
     """
@@ -45,6 +47,7 @@ class Service:
         events: Events,
         sends: Sends,
         *,
+        gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
         stop: Callable[[], None],
     ) -> None:
@@ -54,11 +57,13 @@ class Service:
         self._reader = reader
         self._events = events
         self._sends = sends
+        self._gathered = gathered
         self._facts = facts
         self._stop = stop
 
     async def caller(self, process: ProcessId, meta: Mapping[str, Any], settings: Mapping[str, str]) -> Caller:
-        """Who is behind an MCP process; waits briefly for a shim that is known to be on its way."""
+        """Who is behind an MCP process; waits briefly for shims that are known to be on their way."""
+        await self._gathered.wait()
         behind = [ancestor for ancestor in ancestors(process.pid) if is_shim(self._home.shims, ancestor)]
         deadline = asyncio.get_running_loop().time() + _CALLER_PATIENCE
         while behind and not any(self._panels.is_ready(shim) for shim in behind):

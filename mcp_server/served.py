@@ -158,7 +158,7 @@ class _Session:
                     line = await self._lines.get()
                     self._waiting -= len(line) + _LINE_BYTES
                     try:
-                        message = sdk.types.jsonrpc_message_adapter.validate_json(line)
+                        message = _parse(sdk, line)
                     except ValueError:
                         continue  # garbage ends nothing, and is owed no answer
                     if isinstance(message, sdk.types.JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -199,6 +199,7 @@ def make_server(sdk: _Sdk, host: ToolHost) -> Server[Any]:
     async def call_tool(context: Any, parameters: Any) -> Any:
         meta = {str(name): value for name, value in dict(context.meta or {}).items()}
         result, failed = await _call(host, parameters.name, parameters.arguments or {}, meta, context.request_id)
+        result = _encodable(result)
         text = json.dumps(result, ensure_ascii=False)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)], structured_content=result, is_error=failed
@@ -237,3 +238,22 @@ async def _call(
 def _identity(request_id: object) -> str:
     """A JSON-RPC id as a name: 1 and "1" are different requests."""
     return f"{type(request_id).__name__}:{request_id}"
+
+
+def _parse(sdk: _Sdk, line: bytes) -> Any:
+    """One message. Half a character, as an agent that cuts text may send it, is replaced; the SDK refuses it."""
+    try:
+        return sdk.types.jsonrpc_message_adapter.validate_json(line)
+    except ValueError:
+        return sdk.types.jsonrpc_message_adapter.validate_python(_encodable(json.loads(line)))
+
+
+def _encodable(value: Any) -> Any:
+    """``value`` without what UTF-8 can't hold: half characters, and the bytes of odd paths."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode() if not value.isascii() else value
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return value

@@ -15,15 +15,10 @@ def _new_key(token: str) -> str:
 
 
 def _disarm(text: str) -> tuple[str, tuple[str, ...]]:
-    """A line that starts with ``/`` is a command, ``@path`` reads a file (2.1.197; 2.1.332 without `client_composed`)."""
-    notes = []
+    """``@path`` reads that file into the conversation (2.1.197; 2.1.332 without `client_composed`)."""
     text, broken = break_mentions(text)
-    if broken:
-        notes.append("an invisible character was put behind each `@` that would have read a file into the conversation")
-    if text.startswith("/"):
-        text = "> " + text
-        notes.append("the text began with `/` and was prefixed with `> `, so that it is no command")
-    return text, tuple(notes)
+    note = "an invisible character was put behind each `@` that would have read a file into the conversation"
+    return text, (note,) if broken else ()
 
 
 AGENT = Agent(

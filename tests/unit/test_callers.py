@@ -9,6 +9,7 @@ import pytest
 
 from broker import callers, panels
 from broker.callers import CLAUDE_TOOL_USE, CODEX_TURN, Caller, identify_caller
+from broker.errors import Refusal
 from broker.panels import Panel
 from broker.processes import ProcessId
 from broker.wire import SessionState
@@ -152,13 +153,28 @@ def test_a_thread_that_the_panel_does_not_show_is_nobodys_address(table: Table, 
 @pytest.mark.requirement("EN-20", "EN-05")
 @pytest.mark.parametrize(
     "settings",
-    [{"CROSS_AGENT_SELF": "codex"}, {"CROSS_AGENT_SELF_SESSION": "codex:t1"}, {"CLAUDE_CODE_SESSION_ID": "s9"}],
+    [{"CROSS_AGENT_SELF": "claude"}, {"CROSS_AGENT_SELF_SESSION": "codex:t1"}, {"CLAUDE_CODE_SESSION_ID": "s9"}],
 )
 def test_what_a_process_says_of_itself_does_not_outweigh_its_ancestors(
     table: Table, world: World, settings: dict[str, str]
 ) -> None:
     panel, process = shim(table, world, S("s1"))
     assert who(world, process, settings=settings) == ("claude", "s1", panel)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_registration_that_names_another_agent_than_the_one_that_calls_is_refused(table: Table, world: World) -> None:
+    _, process = shim(table, world, S("s1"))
+    with pytest.raises(Refusal) as refused:
+        who(world, process, settings={"CROSS_AGENT_SELF": "codex"})
+    assert refused.value.code == "contradictory_caller"
+
+
+@pytest.mark.requirement("EN-20", "DE-44", "EN-05")
+def test_a_panels_thread_is_not_the_address_of_a_program_outside_of_it(table: Table, world: World) -> None:
+    shim(table, world, S("t1"), agent="codex")
+    outside = table.line("/bin/bash", "/opt/codex", "/usr/bin/python3")
+    assert who(world, outside, {"threadId": "t1"}) == ("codex", "", None)
 
 
 @pytest.mark.requirement("EN-20")

@@ -355,3 +355,11 @@ def test_in_the_frame_as_well_nothing_acts_on_arrival(tmp_path: Path) -> None:
     assert text.startswith("=== CROSS-AGENT BRIDGE MESSAGE ===\n")
     assert "@/etc/hosts" not in text
     assert "@\u2060/etc/hosts" in text
+
+
+@pytest.mark.requirement("DE-10", "DE-14")
+@pytest.mark.parametrize(("text", "changed"), [("/clear", True), ("  /clear", True), ("a /clear", False), ("", False)])
+def test_a_raw_text_never_begins_as_a_command(text: str, changed: bool) -> None:
+    sent, notes = envelope.unframed(text)
+    assert not sent.lstrip().startswith("/")
+    assert (sent == text, bool(notes)) == (not changed, changed)
