@@ -256,11 +256,14 @@ class Transaction:
         return int(hops), int(allowed)
 
     def expire(self, before: float) -> int:
-        """Forgets what was finished and is older than ``before``; returns how many deliveries."""
-        old = "state IN ('delivered', 'failed', 'uncertain', 'withdrawn') AND created < ?"
+        """Forgets what was finished before ``before``, and conversations that nothing is left of; returns how many deliveries."""
+        old = "state IN ('delivered', 'failed', 'uncertain', 'withdrawn') AND json_extract(record, '$.updated') < ?"
         self._connection.execute(f"DELETE FROM attempts WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
         self._connection.execute(f"DELETE FROM bodies WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
-        return self._connection.execute(f"DELETE FROM deliveries WHERE {old}", (before,)).rowcount
+        forgotten = self._connection.execute(f"DELETE FROM deliveries WHERE {old}", (before,)).rowcount
+        unused = "created < ? AND id NOT IN (SELECT conversation FROM deliveries)"
+        self._connection.execute(f"DELETE FROM conversations WHERE {unused}", (before,))
+        return forgotten
 
 
 def _checkpoint(_: Transaction) -> None:

@@ -322,14 +322,14 @@ def test_a_checkpoint_is_told_when_it_has_been_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("DE-23")
-def test_what_is_finished_is_forgotten_after_its_time_and_what_is_open_is_not(tmp_path: Path) -> None:
+def test_what_is_finished_is_forgotten_some_time_after_its_end_and_what_is_open_is_not(tmp_path: Path) -> None:
     now = wall_clock()
 
     async def story() -> None:
         async with opened(tmp_path) as store:
             for state in State:
                 for age in (1000.0, 10.0):
-                    made = delivery(id=f"{state.value} {age:.0f}", state=state, created=now - age)
+                    made = delivery(id=f"{state.value} {age:.0f}", state=state, created=now - 2000, updated=now - age)
                     await store.write(adding(made))
                     attempt = Attempt(made.id, made.id, "1@1", "", "/s", "s1", 1, open=False)
                     await store.write(lambda t, attempt=attempt: t.save_attempt(attempt))  # type: ignore[misc]
