@@ -131,15 +131,21 @@ class Broker:
         log.info("ended: %s", reason)
 
     async def _begin_hand_overs(self) -> None:
+        try:
+            await self._gather_shims()
+        finally:  # whatever is wrong with one shim's record, the others are served
+            self._gathered.set()
+            self._settlement.recover()
+            self._carrier.begin()
+        await self._forget_old()
+
+    async def _gather_shims(self) -> None:
+        """Waits for the shims that live, within a bound (DE-25)."""
         expected = {presence.process for presence in living(self._home.shims)}
         deadline = self._loop.time() + _FIRST_HAND_OVER
         while any(not self._panels.is_ready(process) and process.alive() for process in expected):
             if not await self._panels.change(deadline):
                 break
-        self._gathered.set()
-        self._settlement.recover()
-        self._carrier.begin()
-        await self._forget_old()
 
     async def _forget_old(self) -> None:
         """Once a day: finished records are kept for a while and no longer (DE-23)."""

@@ -61,8 +61,9 @@ def identify_caller(process: ProcessId, meta: Mapping[str, Any], settings: Mappi
 
 
 def _by_evidence(line: list[ProcessId], meta: Mapping[str, Any], panels: Panels) -> Caller:
-    panel = next((found for ancestor in line if (found := panels.by_process(ancestor)) is not None), None)
-    if panel is not None:
+    panel, between = _panel_above(line, panels)
+    nested = len(between) > 1 or any(described.name != panel.agent for described in between) if panel is not None else False
+    if panel is not None and not nested:
         return _in_panel(panel, meta)
     nearest = _nearest_agent(line[1:])
     if nearest is not None:
@@ -100,10 +101,27 @@ def _codex_thread(meta: Mapping[str, Any]) -> tuple[str, str]:
     return (thread, "the call's thread id") if isinstance(thread, str) else ("", "")
 
 
+def _panel_above(line: list[ProcessId], panels: Panels) -> tuple[Panel | None, list[Agent]]:
+    """The nearest panel, and the agents between the caller and its shim.
+
+    One is the panel's own. Another one below it (a Codex that a Claude has started in its shell) calls for itself, and not
+    for the panel.
+    """
+    between: list[Agent] = []
+    for process in line[1:]:
+        panel = panels.by_process(process)
+        if panel is not None:
+            return panel, between
+        described = _agent_of(process)
+        if described is not None:
+            between.append(described)
+    return None, between
+
+
 def _nearest_agent(line: list[ProcessId]) -> Agent | None:
-    for process in line:
-        program = (executable(process.pid) or "").rsplit("/", 1)[-1]
-        for described in agents().values():
-            if program in described.executables:
-                return described
-    return None
+    return next((described for process in line if (described := _agent_of(process)) is not None), None)
+
+
+def _agent_of(process: ProcessId) -> Agent | None:
+    program = (executable(process.pid) or "").rsplit("/", 1)[-1]
+    return next((described for described in agents().values() if program in described.executables), None)

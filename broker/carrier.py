@@ -23,15 +23,16 @@ from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepErr
 from broker.reader import Reader
 from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
 from broker.routes import Route, Unreachable, Wait
+from broker.watch import Watch
 from broker.wire import StageName, StageReport
-from shims.agent import Found, agent
+from shims.agent import agent
 
 log = logging.getLogger("broker.carrier")
 
 Target = tuple[str, str, str]
 
-_LOOK_AGAIN = 30.0
-"""Seconds between two looks into the records of a peer that is awaited (DE-33)."""
+_WITHDRAW_AGAIN = 30.0
+"""Seconds after which a message that could not be taken back at its deadline is looked at once more."""
 
 _RETURN_RETRY = 60.0
 """Seconds that return traffic tries a route that refuses it (DE-41)."""
@@ -46,10 +47,10 @@ class Carrier:
         self._reader = reader
         self._generation = generation
         self._replies = Replies(book, route.is_live, self.carry)
+        self._watch = Watch(book, route, reader, self._replies, self)
         self._locks: defaultdict[Target, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._waiting_since: dict[str, float] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._looks: dict[str, asyncio.TimerHandle] = {}
         self._withdrawing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open_for_business = False
@@ -67,40 +68,45 @@ class Carrier:
             if delivery.open:
                 self.carry(delivery)
             else:
-                self._look_later(delivery)
+                self._watch.later(delivery)
 
     def carry(self, delivery: Delivery) -> None:
         """A delivery has been recorded: it goes out when its turn comes."""
         self._watch_deadline(delivery)
-        if delivery.state is State.AWAITING:
-            self._look_later(delivery)
+        if delivery.state in (State.DELIVERING, State.AWAITING):
+            self._watch.later(delivery)
         self.drive(delivery.target)
+
+    def watch(self, delivery: Delivery) -> None:
+        """Its end will be in the records, if anywhere."""
+        self._watch.later(delivery)
 
     def drive(self, target: Target) -> None:
         """Something changed at a session: its queue may go on."""
         if self._open_for_business and self._book.queue(target):
-            self._spawn(self._drive(target))
+            self.spawn(self._drive(target))
 
     def staged(self, report: StageReport, seen: asyncio.Future[None]) -> None:
         """A route reports a stage; ``seen`` is resolved when it is in the database."""
-        self._spawn(self._staged(report, seen))
+        self.spawn(self._staged(report, seen))
 
     def session_idle(self, agent_name: str, session: str) -> None:
         """No turn runs there any more: the end of a message's turn that was not reported must be in the records (case 26)."""
         for delivery in self._book.deliveries():
             if (delivery.agent, delivery.session) == (agent_name, session):
-                self._spawn(self._look(delivery.id))
+                self._watch.now(delivery.id)
 
     def withdraw(self, delivery: Delivery) -> None:
         """Somebody wants a message back that has not been taken."""
-        self._spawn(self._withdraw(delivery.id))
+        self.spawn(self._withdraw(delivery.id))
 
     def lock(self, target: Target) -> asyncio.Lock:
         """Held while anything about one session's deliveries is changed."""
         return self._locks[target]
 
     def close(self) -> None:
-        for timer in (*self._timers.values(), *self._looks.values()):
+        self._watch.close()
+        for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:
             task.cancel()
@@ -174,8 +180,9 @@ class Carrier:
         stage = report.stage
         if stage is StageName.WRITTEN:
             await self._book.save_attempt(self._book.advanced(attempt, Evidence.WRITTEN))
+            self._watch.later(delivery)
         elif stage is StageName.TAKEN:
-            await self._taken(delivery, attempt, report.session or attempt.session, report.turn)
+            await self.taken(delivery, attempt, report.session or attempt.session, report.turn)
         elif stage is StageName.FINISHED:
             await self._finished(delivery, attempt, report)
         elif stage is StageName.NEVER:
@@ -184,7 +191,7 @@ class Carrier:
             await self._rejected(delivery, attempt, report.code)
         # LOST: the instance's end is told by the kernel, and `settlement` looks at the records then
 
-    async def _taken(self, delivery: Delivery, attempt: Attempt, session: str, turn: str) -> Delivery:
+    async def taken(self, delivery: Delivery, attempt: Attempt, session: str, turn: str) -> Delivery:
         attempt = self._book.advanced(attempt, Evidence.TAKEN, session=session, turn=turn)
         if delivery.state is not State.DELIVERING:
             await self._book.save_attempt(attempt)
@@ -194,33 +201,30 @@ class Carrier:
         delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True)
         if event is Event.SETTLED:
             self._stop_timers(delivery.id)
-        self._look_later(delivery)
+        self._watch.later(delivery)
         if delivery.target != old:
             self.drive(old)
         return delivery
 
     async def _finished(self, delivery: Delivery, attempt: Attempt, report: StageReport) -> None:
-        delivery = await self._taken(delivery, attempt, report.session or attempt.session, report.turn)
+        delivery = await self.taken(delivery, attempt, report.session or attempt.session, report.turn)
         closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False, turn=report.turn, session=delivery.session)
         if delivery.state is not State.AWAITING:
             await self._book.save_attempt(closed)  # the turn of a reply: nobody answers that (DE-45)
         elif report.text is None:
-            record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
-            if record.found is Found.ANSWERED and record.text:
-                await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
-            else:
-                await self._without_answer(delivery, closed, "its answer could not be read")
+            self._watch.now(delivery.id)  # its words were not seen: the records have them, now or soon
+            return
         elif report.status == "completed" and report.text.strip():
             await self._replies.answered(delivery, report.text, attempt=closed)
         elif report.status == "interrupted":
-            await self._without_answer(delivery, closed, "its turn was interrupted by the person at that session")
+            await self.without_answer(delivery, closed, "its turn was interrupted by the person at that session")
         elif report.status == "completed":
-            await self._without_answer(delivery, closed, "its turn ended without a final message")
+            await self.without_answer(delivery, closed, "its turn ended without a final message")
         else:
-            await self._without_answer(delivery, closed, "its turn failed: the agent or its model reported an error")
-        self._ended(delivery)
+            await self.without_answer(delivery, closed, "its turn failed: the agent or its model reported an error")
+        self.ended(delivery)
 
-    async def _without_answer(self, delivery: Delivery, attempt: Attempt, reason: str) -> None:
+    async def without_answer(self, delivery: Delivery, attempt: Attempt, reason: str) -> None:
         await self._replies.failed(delivery, Event.ENDED, "no_answer", reason, attempt=attempt)
 
     async def _never(self, delivery: Delivery, attempt: Attempt) -> None:
@@ -239,20 +243,19 @@ class Carrier:
         if code == "withdrawn" and delivery.id in self._withdrawing:
             flags = (*delivery.flags, FLAG_UNDELIVERED)
             await self._book.apply(delivery, Event.WITHDRAW, attempt=closed, flags=flags, handed_over=False)
-            self._ended(delivery)
+            self.ended(delivery)
         elif code in ("too_late", "withdrawn"):
             await self._expire(delivery, closed)
         elif delivery.state is State.AWAITING:
-            await self._without_answer(delivery, closed, f"the agent gave it up: {code}")
-            self._ended(delivery)
+            await self.without_answer(delivery, closed, f"the agent gave it up: {code}")
+            self.ended(delivery)
         elif code == "busy" or self._return_may_retry(delivery):
             await self._book.apply(delivery, Event.BUSY, attempt=closed)
-            if code != "busy":
-                self._again_in(1.0, delivery)
+            self._again_in(1.0, delivery)  # what it waits for may have happened meanwhile
         else:
             reason = _REFUSALS.get(code, f"the panel refused it: {code}")
             await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=closed)
-            self._ended(delivery)
+            self.ended(delivery)
 
     def _return_may_retry(self, delivery: Delivery) -> bool:
         return delivery.kind is not Kind.REQUEST and wall_clock() - delivery.created < _RETURN_RETRY
@@ -261,9 +264,9 @@ class Carrier:
         waited = int((wall_clock() - delivery.created) // 60)
         reason = f"the session was busy or away for {waited} min and never took it"
         await self._replies.failed(delivery, Event.EXPIRED, "peer_busy", reason, attempt=attempt)
-        self._ended(delivery)
+        self.ended(delivery)
 
-    def _ended(self, delivery: Delivery) -> None:
+    def ended(self, delivery: Delivery) -> None:
         self._withdrawing.discard(delivery.id)
         self._stop_timers(delivery.id)
         self.drive(delivery.target)
@@ -278,7 +281,7 @@ class Carrier:
     def _due(self, identifier: str) -> None:
         """The deadline of a hand-over, and the end of the patience with a running turn, are the same moment."""
         del self._timers[identifier]
-        self._spawn(self._overdue(identifier))
+        self.spawn(self._overdue(identifier))
 
     async def _overdue(self, identifier: str) -> None:
         delivery = self._book.delivery(identifier)
@@ -302,7 +305,7 @@ class Carrier:
                 # What has begun meanwhile can't be taken back: then there is progress to tell of.
                 self._route.withdraw(attempt)
                 loop = asyncio.get_running_loop()
-                self._timers[identifier] = loop.call_later(_LOOK_AGAIN, self._due, identifier)
+                self._timers[identifier] = loop.call_later(_WITHDRAW_AGAIN, self._due, identifier)
 
     async def _tell_progress(self, delivery: Delivery) -> None:
         """The turn runs, for however long; its sender is told once, when it can read (DE-30)."""
@@ -312,48 +315,11 @@ class Carrier:
     def _again_in(self, seconds: float, delivery: Delivery) -> None:
         asyncio.get_running_loop().call_later(seconds, self.drive, delivery.target)
 
-    def _look_later(self, delivery: Delivery) -> None:
-        earlier = self._looks.pop(delivery.id, None)
-        if earlier is not None:
-            earlier.cancel()
-        loop = asyncio.get_running_loop()
-        self._looks[delivery.id] = loop.call_later(_LOOK_AGAIN, lambda: self._spawn(self._look(delivery.id)))
-
-    async def _look(self, identifier: str) -> None:
-        """Reads the peer's records: a finished turn of our message settles it, whatever was or was not reported."""
-        delivery, attempt = self._running(identifier)
-        if delivery is None or attempt is None:
-            return
-        record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
-        async with self._locks[delivery.target]:
-            delivery, attempt = self._running(identifier)
-            if delivery is None or attempt is None:
-                return
-            closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False)
-            if delivery.state is not State.AWAITING and record.found in (Found.ANSWERED, Found.INTERRUPTED):
-                await self._book.save_attempt(closed)  # the turn of a reply is over: the session is free
-            elif record.found is Found.ANSWERED and record.text.strip():
-                await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
-            elif record.found is Found.ANSWERED:
-                await self._without_answer(delivery, closed, "its turn ended without a final message")
-            elif record.found is Found.INTERRUPTED:
-                await self._without_answer(delivery, closed, "its turn was interrupted")
-            else:
-                self._look_later(delivery)
-                return
-            self._ended(delivery)
-
-    def _running(self, identifier: str) -> tuple[Delivery | None, Attempt | None]:
-        """The delivery and its hand-over, while the agent has it and its turn has not been seen to end."""
-        delivery, attempt = self._book.delivery(identifier), self._book.open_attempt_of(identifier)
-        taken = delivery is not None and delivery.state in (State.AWAITING, State.DELIVERED)
-        return (delivery, attempt) if taken and attempt is not None else (None, None)
-
     def _stop_timers(self, identifier: str) -> None:
-        for timers in (self._timers, self._looks):
-            timer = timers.pop(identifier, None)
-            if timer is not None:
-                timer.cancel()
+        self._watch.stop(identifier)
+        timer = self._timers.pop(identifier, None)
+        if timer is not None:
+            timer.cancel()
 
     # withdrawal
 
@@ -368,12 +334,12 @@ class Carrier:
                 return
             if delivery.state is State.QUEUED:
                 await self._book.apply(delivery, Event.WITHDRAW, flags=(*delivery.flags, FLAG_UNDELIVERED))
-                self._ended(delivery)
+                self.ended(delivery)
             elif attempt is not None:
                 self._withdrawing.add(identifier)
                 self._route.withdraw(attempt)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Each piece of work is a task of its own; one that fails is logged and takes no other with it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)

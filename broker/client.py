@@ -210,7 +210,11 @@ class Client:
         if record is None:
             self._try_start()
             return
-        death = open_death_watch(record.process)
+        try:
+            death = open_death_watch(record.process)
+        except OSError as error:
+            self._tell_trouble(CrossAgentError(f"the broker can't be watched: {error.strerror}", next_step="Close something."))
+            return
         if death is None:
             self._try_start()
             return
@@ -260,7 +264,10 @@ class Client:
         self._own_start = self._next_start
         self._note("started a broker")
         self._end_birth()
-        self._birth = open_death_watch(started)
+        try:
+            self._birth = open_death_watch(started)
+        except OSError:
+            self._birth = None  # nobody will tell of its early end: the next start is tried later
 
     def _stillborn(self) -> None:
         self._end_birth()
@@ -306,7 +313,7 @@ class Client:
             self._broker_bell.drain()
         if self._birth is not None and self._birth in ready and read_record(self._home) is None:
             self._stillborn()
-        if connection is not None:
+        if connection is not None and connection is self._connection:  # a callback may have given it up
             dead = connection.death in ready
             if dead and connection.socket not in ready:
                 connection.last_words()

@@ -64,6 +64,7 @@ class Peers:
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._router.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
         self._router.setsockopt(zmq.LINGER, 200)
+        self._router.setsockopt(zmq.BACKLOG, 4096)  # all shims and MCP processes may come at once, and try only once
         self._path = endpoint.removeprefix("ipc://")
         self._router.bind(endpoint)
         os.chmod(self._path, 0o600)
@@ -129,13 +130,15 @@ class Peers:
         """The descriptor of a ZeroMQ socket tells only changes: everything that is there is read, also after a send."""
         if self._router.closed:
             return
-        for _ in range(100):  # other events of the loop get their turn
-            try:
+        try:
+            for _ in range(100):  # other events of the loop get their turn
                 frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            if len(frames) == 2:
-                self._handle(bytes(frames[0].buffer), frames[1])
+                if len(frames) == 2:
+                    self._handle(bytes(frames[0].buffer), frames[1])
+        except zmq.Again:
+            return
+        except Exception as error:  # a fault of ours at one message must not keep the others waiting
+            log.error("a message could not be handled: %s", type(error).__name__, exc_info=error)
         self._loop.call_soon(self._drain)
 
     def _handle(self, identity: bytes, frame: zmq.Frame) -> None:
@@ -165,7 +168,11 @@ class Peers:
         except (zmq.ZMQError, ValueError):
             uid, pid = "", ""
         process = identify(int(pid)) if pid.isdigit() else None
-        watch = open_death_watch(process) if process is not None else None
+        try:
+            watch = open_death_watch(process) if process is not None else None
+        except OSError as error:
+            log.error("no connection can be taken: %s", error.strerror)  # out of descriptors: it is tried at its next message
+            return None
         if uid != str(os.getuid()) or process is None or watch is None:
             self._refused.add(identity)
             log.warning("connection refused: uid %s, pid %s", uid or "unknown", pid or "unknown")

@@ -92,11 +92,14 @@ def open_death_watch(process: ProcessId) -> int | None:
     """A descriptor that becomes readable when ``process`` ends (pidfd on Linux, a kqueue elsewhere).
 
     None when it is already gone. The caller closes the descriptor.
+
+    Raises:
+        OSError: the kernel can't watch now (no descriptors left); says nothing of the process.
     """
     if sys.platform == "linux":
         try:
             watch = os.pidfd_open(process.pid)
-        except OSError:
+        except ProcessLookupError:
             return None
     elif sys.platform == "darwin":
         queue = select.kqueue()
@@ -104,7 +107,7 @@ def open_death_watch(process: ProcessId) -> int | None:
         event = select.kevent(process.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, select.KQ_NOTE_EXIT)
         try:
             queue.control([event], 0)
-        except OSError:
+        except ProcessLookupError:
             os.close(watch)
             return None
         finally:

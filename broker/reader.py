@@ -15,6 +15,8 @@ from shims.agent import Found, Names, Record
 
 _AT_ONCE = 2
 _PATIENCE = 60.0
+_TRIES = 30
+_TRY_AGAIN = 1.0
 _PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims", "read.py")
 
 
@@ -44,15 +46,9 @@ class Reader:
 
     async def _ask(self, *question: str) -> dict[str, object]:
         async with self._places:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                "-S",
-                _PROGRAM,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
+            process = await self._start()
+            if process is None:
+                return {}
             try:
                 output, _ = await asyncio.wait_for(process.communicate(json.dumps(question).encode()), _PATIENCE)
             except asyncio.TimeoutError:
@@ -64,3 +60,20 @@ class Reader:
         except ValueError:
             return {}
         return answer if isinstance(answer, dict) else {}
+
+    async def _start(self) -> asyncio.subprocess.Process | None:
+        """A reader process; None when the system has no place for one, even after some time."""
+        for _ in range(_TRIES):
+            try:
+                return await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    _PROGRAM,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+            except OSError:
+                await asyncio.sleep(_TRY_AGAIN)
+        return None

@@ -47,7 +47,7 @@ class SendCall:
 
     def fingerprint(self) -> str:
         text = hashlib.sha256(self.message.encode(errors="surrogatepass")).hexdigest()
-        return f"{self.origin}/{self.target}/{self.session}/{self.new_session}/{text}"
+        return f"{self.origin}/{self.target}/{self.session}/{self.new_session}/{self.conversation}/{self.raw}/{text}"
 
 
 @dataclass(slots=True)

@@ -24,6 +24,8 @@ from shims.agent import Found, Record, agent
 
 log = logging.getLogger("broker.settlement")
 
+_WATCH_AGAIN = 1.0
+
 _HOLDERS_GONE = 600.0
 """Seconds that the holders of a session are waited for; a process that outlives its panel that long decides nothing."""
 
@@ -96,8 +98,8 @@ class Settlement:
         if not await self._everybody_gone(attempt, delivery):
             return Record(Found.UNKNOWN)
         session = attempt.session or delivery.session
-        if not session:  # a conversation that was to be opened and never named itself
-            return Record(Found.ABSENT if attempt.evidence is Evidence.NONE else Found.UNKNOWN)
+        if not session:  # a conversation that was to be opened and never named itself: nothing heard is not nothing written
+            return Record(Found.UNKNOWN)
         return await self._reader.record(delivery.agent, attempt.store, session, delivery.key)
 
     async def _judge(self, attempt: Attempt, delivery: Delivery, record: Record) -> None:
@@ -134,7 +136,7 @@ class Settlement:
             delivery = await self._book.apply(
                 delivery, event, attempt=attempt, handed_over=True, flags=(*delivery.flags, "is_waiting_in_agent")
             )
-        self._carrier.carry(delivery)
+        self._carrier.watch(delivery)
 
     async def _end(self, delivery: Delivery, event: Event, code: str, reason: str, closed: Attempt) -> None:
         await self._carrier.replies.failed(delivery, event, code, reason, attempt=closed)
@@ -177,10 +179,17 @@ class Settlement:
 
 async def _gone(process: ProcessId, deadline: float | None) -> bool:
     """Waits for the end of ``process``; False when it outlives ``deadline`` (None: there is none)."""
-    watch = open_death_watch(process)
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            watch = open_death_watch(process)
+            break
+        except OSError:  # that it can't be watched does not mean that it is gone
+            if deadline is not None and loop.time() > deadline:
+                return False
+            await asyncio.sleep(_WATCH_AGAIN)
     if watch is None:
         return True
-    loop = asyncio.get_running_loop()
     ended = loop.create_future()
 
     def resolve() -> None:

@@ -167,6 +167,13 @@ class Withdraw(NamedTuple):
     generation: int
 
 
+class Forget(NamedTuple):
+    """The attempt's end was found elsewhere: the session is free for the next order."""
+
+    attempt: str
+    generation: int
+
+
 class StageSeen(NamedTuple):
     """The stage is in the database; the shim may forget it."""
 
@@ -245,6 +252,7 @@ Message = (
     | Inject
     | Ask
     | Withdraw
+    | Forget
     | StageSeen
     | McpOpen
     | McpLine
@@ -263,6 +271,7 @@ _KINDS: dict[str, type[Any]] = {
     "shim.inject": Inject,
     "shim.ask": Ask,
     "shim.withdraw": Withdraw,
+    "shim.forget": Forget,
     "shim.seen": StageSeen,
     "mcp.open": McpOpen,
     "mcp.line": McpLine,

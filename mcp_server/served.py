@@ -159,7 +159,7 @@ class _Session:
                     self._waiting -= len(line) + _LINE_BYTES
                     try:
                         message = _parse(sdk, line)
-                    except ValueError:
+                    except (ValueError, RecursionError):
                         continue  # garbage ends nothing, and is owed no answer
                     if isinstance(message, sdk.types.JSONRPCNotification) and message.method == "notifications/cancelled":
                         self._host.cancelled(_identity((message.params or {}).get("requestId")))

@@ -6,6 +6,7 @@ broker's. A description is written for an agent that has never heard of the othe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,7 @@ class Parameter:
 
     def check(self, value: Any) -> Any:
         fits = isinstance(value, _KINDS[self.kind]) and (self.kind == "boolean" or not isinstance(value, bool))
+        fits = fits and not (isinstance(value, float) and not math.isfinite(value))
         if not fits or (self.choices and value not in self.choices) or (self.least is not None and value < self.least):
             wanted = f"one of {', '.join(self.choices)}" if self.choices else f"a {self.kind}"
             wanted += f" of at least {self.least:g}" if self.least is not None else ""

@@ -102,6 +102,13 @@ class Ledger:
             if earlier.number not in self._unsent:
                 self._unsent.append(earlier.number)
 
+    def settle(self, attempt: str) -> bool:
+        """The broker has found the attempt's end elsewhere: nothing more is told of it. False: it had ended here."""
+        if self._states.get(attempt) not in OPEN:
+            return False
+        self._states[attempt] = AttemptState.FINISHED
+        return True
+
     def open_attempts(self) -> list[str]:
         """Attempts that have not come to an end here."""
         return [attempt for attempt, state in self._states.items() if state in OPEN]

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 LONGEST_PARSED = 1 << 20
 """Bytes of a line that are still parsed: the JSON decoder holds the interpreter, and the byte path with it."""
 
+LONGEST_FROM_AGENT = 13 << 20
+"""As `LONGEST_PARSED`, for what the agent says: what names a message of the greatest size is as long as it is (DE-05)."""
+
 HEAD = 1 << 16
 """Bytes kept of a longer line: enough to tell its type."""
 
@@ -33,17 +36,19 @@ PASS, HOLD, DROP = "pass", "hold", "drop"
 class LineFilter:
     """Splits a stream into lines and returns those that matter: objects, of no kind of noise, that contain a marker.
 
-    What comes in bulk costs one comparison a line and no search. A line over `LONGEST_PARSED` is returned as its head,
+    What comes in bulk costs one comparison a line and no search. A line over ``longest`` is returned as its head,
     flagged, if the head matters: what comes out does not depend on how the stream was cut.
 
     Args:
         markers: byte strings one of which every line that matters contains; none: every object matters.
         noise: beginnings of lines that never matter.
+        longest: bytes of a line that is returned whole.
     """
 
-    __slots__ = ("_head", "_held", "_held_bytes", "_markers", "_noise", "_skipping")
+    __slots__ = ("_head", "_held", "_held_bytes", "_longest", "_markers", "_noise", "_skipping")
 
-    def __init__(self, markers: tuple[bytes, ...], noise: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, markers: tuple[bytes, ...], noise: tuple[bytes, ...] = (), longest: int = LONGEST_PARSED) -> None:
+        self._longest = longest
         self._markers = markers
         self._noise = noise
         self._held: list[bytes] = []
@@ -81,7 +86,7 @@ class LineFilter:
         return False
 
     def _judge(self, line: bytes, lines: list[tuple[bytes, bool]]) -> None:
-        whole = len(line) <= LONGEST_PARSED
+        whole = len(line) <= self._longest
         if not whole:
             line = line[:HEAD]
         if self._matters(line):
@@ -105,7 +110,7 @@ class LineFilter:
             return
         self._held.append(part)
         self._held_bytes += len(part)
-        if self._held_bytes > LONGEST_PARSED:
+        if self._held_bytes > self._longest:
             self._head = b"".join(self._held)[:HEAD]
             self._held = []
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import boot_clock
 from broker.failpoints import fail_point
-from broker.wire import Ask, Inject, Message, Register, SessionState, StageName, StageSeen, State, Withdraw
+from broker.wire import Ask, Forget, Inject, Message, Register, SessionState, StageName, StageSeen, State, Withdraw
 from shims.ledger import Ledger
 from shims.relay import Line
 from shims.stream import Finished, Progress, Rejected, Stream, Taken, Write
@@ -100,6 +100,10 @@ class Panel:
                 if message.generation >= self._generation:
                     self._stream.withdraw(message.attempt)
                     self._collect()
+        elif isinstance(message, Forget):
+            with self._lock:
+                if message.generation >= self._generation and self._ledger.settle(message.attempt):
+                    self._stream.dropped(message.attempt)
         elif isinstance(message, StageSeen):
             with self._lock:
                 self._ledger.seen(message.number)

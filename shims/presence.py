@@ -52,10 +52,7 @@ class PresenceRecord:
         self._written = presence
 
     def remove(self) -> None:
-        try:
-            os.unlink(self._path)
-        except OSError:
-            pass  # never written, or the directory is gone with the whole home
+        _remove(self._path)
 
 
 def is_shim(directory: str, process: ProcessId) -> bool:
@@ -75,8 +72,15 @@ def living(directory: str) -> list[Presence]:
         if presence is not None and presence.process.alive():
             alive.append(presence)
         elif presence is not None:
-            os.unlink(entry.path)
+            _remove(entry.path)
     return alive
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # never written, removed by its owner meanwhile, or gone with the whole home
 
 
 def _read(path: str) -> Presence | None:
@@ -84,6 +88,6 @@ def _read(path: str) -> Presence | None:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
         record["sessions"] = tuple(record["sessions"])
-        return Presence(**record)
+        return Presence(**{name: record[name] for name in Presence._fields})  # a later version may say more
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -9,8 +9,8 @@ import mmap
 import os
 from collections.abc import Iterator
 
-LONGEST_LINE = 1 << 20
-"""Bytes of a line that is still handed on; records beyond it hold blobs, no turns."""
+LONGEST_LINE = 16 << 20
+"""Bytes of a line that is still handed on: a message of the greatest size in any spelling; beyond are blobs, no turns."""
 
 TAIL = 2 << 20
 """Bytes of the end that hold the latest turns (SE-08)."""

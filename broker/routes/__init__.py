@@ -67,3 +67,7 @@ class Route(Protocol):
     def runs(self, attempt: Attempt) -> bool:
         """Whether the turn of this attempt has begun, as far as is seen."""
         ...
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt has been settled otherwise: whoever still waits for its end need not."""
+        ...

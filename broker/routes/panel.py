@@ -12,7 +12,7 @@ from broker.panels import Panel, Panels
 from broker.paths import Home
 from broker.peers import Peers
 from broker.routes import Reach, Unreachable, Wait
-from broker.wire import Ask, Inject, Withdraw
+from broker.wire import Ask, Forget, Inject, Withdraw
 from shims.agent import agent
 from shims.presence import living
 
@@ -94,6 +94,11 @@ class PanelRoute:
         panel = self._panels.by_instance(attempt.instance)
         if panel is not None:
             self._peers.send(panel.peer, Withdraw(attempt.id, self._generation))
+
+    def forget(self, attempt: Attempt) -> None:
+        panel = self._panels.by_instance(attempt.instance)
+        if panel is not None:
+            self._peers.send(panel.peer, Forget(attempt.id, self._generation))
 
     def is_live(self, agent: str, session: str) -> bool:
         states = [panel.session(session) for panel in self._panels.hosting(agent, session)]

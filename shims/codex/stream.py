@@ -265,6 +265,8 @@ class CodexStream:
     def _closed(self, thread: Thread, parameters: dict[str, Any]) -> None:
         del parameters
         self._threads.pop(thread.id, None)
+        for injection in self._ours.at(thread.id):
+            self._ours.dropped(injection.attempt)  # what waits in the queue is run by whoever opens the thread next
 
     # injections
 

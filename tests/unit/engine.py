@@ -38,6 +38,8 @@ class ToldRoute:
         self.goes_out = [True]
         """What `hand_over` answers, one after the other; the last one for ever."""
         self.handed_over: list[Attempt] = []
+        self.forgotten: list[Attempt] = []
+        self.running = False
         self.news = asyncio.Event()
 
     def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
@@ -66,7 +68,10 @@ class ToldRoute:
 
     def runs(self, attempt: Attempt) -> bool:
         del attempt
-        return False
+        return self.running
+
+    def forget(self, attempt: Attempt) -> None:
+        self.forgotten.append(attempt)
 
 
 class Engine:

@@ -28,14 +28,21 @@ class Told:
         self.asked.set()
         return self.record_is
 
+    async def answer_naming(self, agent: str, store: str, session: str, token: str) -> Record:
+        del agent, store, session, token
+        return Record(Found.ABSENT)
 
-async def awaited(made: Engine, reader: Told, **fields: Any) -> Delivery:
+
+STAGES = (StageName.WRITTEN, StageName.TAKEN)
+
+
+async def awaited(made: Engine, reader: Told, stages: tuple[StageName, ...] = STAGES, **fields: Any) -> Delivery:
     """A request that the agent has taken, and of which nothing more is reported."""
-    made.carrier._reader = reader  # type: ignore[assignment]
+    made.carrier._watch._reader = reader  # type: ignore[assignment]
     delivery = await made.queued(**fields)
     made.carrier.begin()
     await asyncio.wait_for(made.route.news.wait(), PATIENCE)
-    for number, stage in enumerate((StageName.WRITTEN, StageName.TAKEN)):
+    for number, stage in enumerate(stages):
         seen = asyncio.get_running_loop().create_future()
         made.carrier.staged(StageReport(number, made.route.handed_over[0].id, stage, session=delivery.session), seen)
         await asyncio.wait_for(seen, PATIENCE)
@@ -109,5 +116,53 @@ def test_a_reply_whose_end_was_never_reported_does_not_block_its_session(tmp_pat
             found = made.book.delivery(reply.id)
             assert found is not None
             assert found.state is State.DELIVERED
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("SH-43", "DE-33")
+@pytest.mark.parametrize("kind", [Kind.REQUEST, Kind.REPLY])
+def test_a_message_that_nobody_saw_taken_is_found_in_the_records(tmp_path: Path, kind: Kind) -> None:
+    """An agent that neither echoes nor names its turns: only its transcript has our key."""
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            reader = Told()
+            delivery = await awaited(made, reader, (StageName.WRITTEN,), kind=kind)
+            reader.record_is = Record(Found.ANSWERED, "pong")
+
+            made.carrier.session_idle(delivery.agent, delivery.session)
+
+            deadline = asyncio.get_running_loop().time() + PATIENCE
+            while made.book.open_attempts():
+                assert asyncio.get_running_loop().time() < deadline
+                await made.store.write(lambda _: None)
+            found = made.book.delivery(delivery.id)
+            assert found is not None
+            assert found.state is State.DELIVERED
+            assert [attempt.delivery for attempt in made.route.forgotten] == [delivery.id], "its shim need not wait either"
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-33", "DE-22")
+def test_what_looks_like_an_end_while_the_turn_runs_is_believed_only_with_the_token(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            reader = Told()
+            delivery = await awaited(made, reader)
+            made.route.running = True
+            reader.record_is = Record(Found.ANSWERED, "I think I am done")
+
+            made.carrier.session_idle(delivery.agent, delivery.session)
+            await asyncio.wait_for(reader.asked.wait(), PATIENCE)
+            async with made.carrier.lock(delivery.target):
+                found = made.book.delivery(delivery.id)
+                assert found is not None
+                assert found.state is State.AWAITING
+
+            reader.record_is = Record(Found.ANSWERED, f"done\n\n{delivery.token}")
+            made.carrier.session_idle(delivery.agent, delivery.session)
+            assert (await settled(made, delivery)).state is State.DELIVERED
 
     asyncio.run(story())

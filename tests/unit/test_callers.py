@@ -170,6 +170,26 @@ def test_a_registration_that_names_another_agent_than_the_one_that_calls_is_refu
     assert refused.value.code == "contradictory_caller"
 
 
+@pytest.mark.requirement("EN-20", "DE-44")
+@pytest.mark.parametrize(
+    ("program", "meta", "expected"),
+    [
+        ("/opt/codex", {"threadId": "t1"}, ("codex", "t1")),
+        ("/opt/codex", {}, ("codex", "")),
+        ("/opt/claude", {CLAUDE_TOOL_USE: "use_9"}, ("claude", "")),
+    ],
+)
+def test_an_agent_that_a_panels_agent_has_started_calls_for_itself(
+    table: Table, world: World, program: str, meta: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    """`codex exec`, or `claude -p`, in the shell of a Claude panel."""
+    panel, process = shim(table, world, S("s1"))
+    claude = ProcessId(process.pid - 1, process.pid - 1)
+    nested = table.below(claude, "/bin/bash", program, "/usr/bin/python3")
+    assert who(world, nested, meta) == (*expected, None)
+    assert who(world, process) == ("claude", "s1", panel)
+
+
 @pytest.mark.requirement("EN-20", "DE-44", "EN-05")
 def test_a_panels_thread_is_not_the_address_of_a_program_outside_of_it(table: Table, world: World) -> None:
     shim(table, world, S("t1"), agent="codex")

@@ -1,0 +1,135 @@
+"""Looking into the agents' records for the end of a turn that nobody has reported (DE-33, SH-43).
+
+Owns when to look, at least every half minute while a hand-over is open and at once when its session falls idle, and what
+may be concluded: a finished turn of our message, found by its key, or one that closes with its token. While the turn is seen
+to run, only the token counts, since what looks like an end may be an interim one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from broker import envelope
+from broker.book import Book
+from broker.deliveries import Attempt, Delivery, Evidence, State
+from broker.processes import parse_process_id
+from broker.reader import Reader
+from broker.replies import Replies
+from broker.routes import Route
+from shims.agent import Found, Record
+
+_AGAIN = 30.0
+"""Seconds between two looks into the records of a peer (DE-33)."""
+
+_ENDED = (Found.ANSWERED, Found.INTERRUPTED)
+
+
+class Hands(Protocol):
+    """What the watch asks of the carrier."""
+
+    def lock(self, target: tuple[str, str, str]) -> asyncio.Lock: ...
+
+    async def taken(self, delivery: Delivery, attempt: Attempt, session: str, turn: str) -> Delivery: ...
+
+    async def without_answer(self, delivery: Delivery, attempt: Attempt, reason: str) -> None: ...
+
+    def ended(self, delivery: Delivery) -> None: ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class Watch:
+    """Every hand-over that is open."""
+
+    def __init__(self, book: Book, route: Route, reader: Reader, replies: Replies, hands: Hands) -> None:
+        self._book = book
+        self._route = route
+        self._reader = reader
+        self._replies = replies
+        self._hands = hands
+        self._looks: dict[str, asyncio.TimerHandle] = {}
+
+    def later(self, delivery: Delivery) -> None:
+        """Looks in half a minute, unless the turn's end is reported before."""
+        self.stop(delivery.id)
+        self._looks[delivery.id] = asyncio.get_running_loop().call_later(_AGAIN, self.now, delivery.id)
+
+    def now(self, identifier: str) -> None:
+        self._hands.spawn(self._look(identifier))
+
+    def stop(self, identifier: str) -> None:
+        timer = self._looks.pop(identifier, None)
+        if timer is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        for timer in self._looks.values():
+            timer.cancel()
+
+    async def _look(self, identifier: str) -> None:
+        delivery, attempt = self._open(identifier)
+        if delivery is None or attempt is None:
+            return
+        self.later(delivery)  # whatever this look comes to, or fails by
+        record = await self._find(delivery, attempt)
+        async with self._hands.lock(delivery.target):
+            delivery, attempt = self._open(identifier)
+            if delivery is not None and attempt is not None:
+                await self._conclude(delivery, attempt, record)
+
+    async def _find(self, delivery: Delivery, attempt: Attempt) -> Record:
+        record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
+        if record.found in _ENDED or not delivery.token:
+            return record
+        named = await self._reader.answer_naming(delivery.agent, attempt.store, delivery.session, delivery.token)
+        return named if named.found is Found.ANSWERED else record
+
+    async def _conclude(self, delivery: Delivery, attempt: Attempt, record: Record) -> None:
+        if delivery.state is State.DELIVERING:
+            if record.found not in (Found.OPEN, *_ENDED):
+                return
+            delivery = await self._hands.taken(delivery, attempt, attempt.session or delivery.session, record.turn)
+            attempt = self._book.attempt(attempt.id) or attempt
+        if self._may_be_interim(delivery, attempt, record):
+            return
+        gone = self._is_gone_from_a_dead_queue(delivery, attempt, record)
+        if record.found not in _ENDED and not gone:
+            return
+        closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False)
+        if delivery.state is not State.AWAITING:
+            await self._book.save_attempt(closed)  # the turn of a reply is over: the session is free
+        elif record.found is Found.ANSWERED and record.text.strip():
+            await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
+        else:
+            await self._hands.without_answer(delivery, closed, _reason(record))
+        self._route.forget(attempt)
+        self._hands.ended(delivery)
+
+    def _may_be_interim(self, delivery: Delivery, attempt: Attempt, record: Record) -> bool:
+        if record.found is not Found.ANSWERED or not self._route.runs(attempt):
+            return False
+        return not delivery.token or envelope.closing_token(record.text) != delivery.token
+
+    def _is_gone_from_a_dead_queue(self, delivery: Delivery, attempt: Attempt, record: Record) -> bool:
+        """It waited in a queue of the agent's that outlived its process, and was taken out there by hand."""
+        if record.found is not Found.ABSENT or not delivery.handed_over:
+            return False
+        instance = parse_process_id(attempt.instance)
+        return instance is None or not instance.alive()
+
+    def _open(self, identifier: str) -> tuple[Delivery | None, Attempt | None]:
+        """The delivery and its hand-over, while the agent may have it and its turn has not been seen to end."""
+        delivery, attempt = self._book.delivery(identifier), self._book.open_attempt_of(identifier)
+        if delivery is None or attempt is None or attempt.evidence is Evidence.NONE:
+            return None, None
+        return delivery, attempt
+
+
+def _reason(record: Record) -> str:
+    if record.found is Found.ANSWERED:
+        return "its turn ended without a final message"
+    if record.found is Found.INTERRUPTED:
+        return "its turn was interrupted"
+    return "it was taken out of the agent's queue"
