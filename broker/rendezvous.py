@@ -142,6 +142,21 @@ def start_broker(home: Home, *, by_hand: bool = False) -> ProcessId | None:
         os.close(lock)
 
 
+def living_or_starting(home: Home, deadline: float) -> BrokerRecord | None:
+    """The living broker, or the one that somebody is starting at this moment, awaited until ``deadline`` (monotonic)."""
+    try:
+        lock = os.open(home.start_lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return read_record(home)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return wait_for_broker(home, deadline)
+    finally:
+        os.close(lock)
+    return read_record(home)
+
+
 def wait_for_broker(home: Home, deadline: float) -> BrokerRecord | None:
     """Blocks until a broker lives or ``deadline`` (monotonic seconds) has passed."""
     bell = WakeUp(home)

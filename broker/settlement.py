@@ -132,6 +132,7 @@ class Settlement:
     async def _waits_in_agent(self, delivery: Delivery, attempt: Attempt) -> None:
         """Codex keeps it and runs it when the session is opened next: it stays awaited, read from the records."""
         if delivery.state is State.DELIVERING:
+            attempt = self._book.advanced(attempt, Evidence.TAKEN)
             event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
             delivery = await self._book.apply(
                 delivery, event, attempt=attempt, handed_over=True, flags=(*delivery.flags, "is_waiting_in_agent")

@@ -50,6 +50,8 @@ class Watch:
         self._replies = replies
         self._hands = hands
         self._looks: dict[str, asyncio.TimerHandle] = {}
+        self._missing: dict[str, float] = {}
+        """When a message was first found neither waiting nor run; it may just be on its way from the one to the other."""
 
     def later(self, delivery: Delivery) -> None:
         """Looks in half a minute, unless the turn's end is reported before."""
@@ -104,6 +106,7 @@ class Watch:
             await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
         else:
             await self._hands.without_answer(delivery, closed, _reason(record))
+        self._missing.pop(delivery.id, None)
         self._route.forget(attempt)
         self._hands.ended(delivery)
 
@@ -114,10 +117,12 @@ class Watch:
 
     def _is_gone_from_a_dead_queue(self, delivery: Delivery, attempt: Attempt, record: Record) -> bool:
         """It waited in a queue of the agent's that outlived its process, and was taken out there by hand."""
-        if record.found is not Found.ABSENT or not delivery.handed_over:
-            return False
         instance = parse_process_id(attempt.instance)
-        return instance is None or not instance.alive()
+        if record.found is not Found.ABSENT or not delivery.handed_over or (instance is not None and instance.alive()):
+            self._missing.pop(delivery.id, None)
+            return False
+        now = asyncio.get_running_loop().time()
+        return now - self._missing.setdefault(delivery.id, now) >= _AGAIN
 
     def _open(self, identifier: str) -> tuple[Delivery | None, Attempt | None]:
         """The delivery and its hand-over, while the agent may have it and its turn has not been seen to end."""

@@ -18,7 +18,7 @@ from broker.client import Connection
 from broker.errors import BrokerUnreachable, CrossAgentError
 from broker.paths import Home
 from broker.processes import open_death_watch
-from broker.rendezvous import BrokerRecord, read_record, start_broker, wait_for_broker
+from broker.rendezvous import BrokerRecord, living_or_starting, read_record, start_broker, wait_for_broker
 from broker.wire import Failure, Reply, Request
 
 
@@ -59,7 +59,7 @@ def stop_broker(home: Home, patience: float = 20.0) -> BrokerRecord | None:
     Raises:
         BrokerUnreachable: it goes on.
     """
-    record = read_record(home)
+    record = living_or_starting(home, time.monotonic() + patience)
     death = open_death_watch(record.process) if record is not None else None
     if record is None or death is None:
         return None

@@ -96,9 +96,7 @@ def test_a_fresh_clone_sets_itself_up_with_python_alone(tmp_path: Path) -> None:
     assert first == python
     assert Path(second).samefile(os.__file__)
     assert f".venv-{key}" == os.readlink(made.root / ".venv")
-    subprocess.run(
-        [python, "-I", "-c", "import click, mcp, msgpack, pexpect, psutil, websockets, zmq"], check=True, timeout=60
-    )
+    subprocess.run([python, "-I", "-c", "import click, mcp, msgpack, pexpect, psutil, websockets, zmq"], check=True, timeout=60)
     if git:
         left = subprocess.run(
             [git, "-C", str(made.root), "status", "--porcelain", "--untracked-files=all"],

@@ -19,8 +19,8 @@ import pytest
 from mcp_server.session import LONGEST_CALL
 from tests.integration.environments import ROOMS, link_packages, make_venv
 from tests.integration.lines import Lines
-from tests.integration.processes import gone_within, reaches_state, resident_kib
 from tests.integration.panels import McpClient
+from tests.integration.processes import gone_within, reaches_state, resident_kib
 from tests.integration.world import MCP, ROOT, World
 
 PING = b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n'

@@ -25,7 +25,7 @@ import zmq
 from broker.client import Connection
 from broker.paths import Home
 from broker.processes import open_death_watch
-from broker.rendezvous import BrokerRecord, read_record
+from broker.rendezvous import BrokerRecord, living_or_starting, read_record
 from broker.wire import Failure, Reply, Request
 from tests.integration.lines import PATIENCE, Json, Lines, Silence
 from tests.integration.panels import ClaudePanel, CodexPanel, McpClient
@@ -271,7 +271,7 @@ class World:
     def close(self) -> None:
         for lines in self._started:
             lines.close()
-        record = read_record(self.home)
+        record = living_or_starting(self.home, time.monotonic() + 5)
         if record is not None:
             os.kill(record.pid, signal.SIGCONT)
             os.kill(record.pid, signal.SIGTERM)

@@ -6,11 +6,8 @@ domain's words what a person in front of the panels must have seen.
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import shlex
-import signal
 import sys
 import threading
 import time
@@ -18,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from broker.processes import ProcessId, open_death_watch
+from broker.cli.calls import stop_broker
+from broker.paths import Home
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS, binary
 from tests.real.gates import Gate
 from tests.real.homes import ClaudeHome, CodexHome, Shell
@@ -209,21 +207,7 @@ class World:
         return wrapper
 
     def _stop_broker(self) -> None:
-        record = self.state / "run" / "broker.json"
-        if not record.exists():
-            return
-        found = json.loads(record.read_text(encoding="utf-8"))
-        process = ProcessId(found["pid"], found["start"])
-        watch = open_death_watch(process)
-        if watch is None:
-            return
-        try:
-            os.kill(process.pid, signal.SIGTERM)
-            if not select.select([watch], [], [], WAIT)[0]:
-                os.kill(process.pid, signal.SIGKILL)
-                raise TimeoutError("the broker did not end")
-        finally:
-            os.close(watch)
+        stop_broker(Home(str(self.state)), WAIT)
 
 
 def until(question: Callable[[], T], satisfied: Callable[[T], Any], timeout: float = WAIT) -> T:
