@@ -92,8 +92,11 @@ class BrokerConnection:
         elif isinstance(message, McpLine):
             with process.lock:
                 passed = process.session.from_broker(message.line)
+                all_answered = process.session.next_deadline() is None
             if passed is not None:
                 process.write([passed])
+                if all_answered:
+                    process.answered()
         elif isinstance(message, Failure):
             refused = CrossAgentError(
                 message.message, code=message.code, next_step=message.next_step, retry_safe=message.retry_safe

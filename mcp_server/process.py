@@ -60,15 +60,22 @@ class Process:
         self._connection: BrokerConnection | None = None
         self._out = _thread.allocate_lock()
         self._stdout = _claim_stdout()
+        self._bell_read, self._bell_write = os.pipe()
+        os.set_blocking(self._bell_read, False)
+        os.set_blocking(self._bell_write, False)
 
     def run(self) -> None:
         _thread.start_new_thread(self._connect, ())
         poll = select.poll()
         poll.register(0, select.POLLIN)
+        poll.register(self._bell_read, select.POLLIN)
         parts: list[bytes] = []
         while True:
-            if not poll.poll(self._patience()):
+            ready = [fd for fd, _ in poll.poll(self._patience())]
+            if not ready:
                 self.write(self._overdue())
+            if 0 not in ready:
+                self._silence()
                 continue
             try:
                 chunk = os.read(0, _CHUNK)
@@ -83,6 +90,19 @@ class Process:
                 self._from_client(b"".join((*parts, line)))
                 parts.clear()
             parts.append(rest)
+
+    def answered(self) -> None:
+        """Nothing is open any more: the main thread need not wake up at a deadline. From any thread."""
+        try:
+            os.write(self._bell_write, b"\n")
+        except BlockingIOError:
+            pass  # it has been told
+
+    def _silence(self) -> None:
+        try:
+            os.read(self._bell_read, 4096)
+        except BlockingIOError:
+            pass
 
     def write(self, lines: list[bytes]) -> None:
         """Whole lines to the client; from any thread. A client that is gone, or has gone and reads no more, ends the process."""

@@ -61,9 +61,6 @@ class Observer:
         self.editor_side = _Side(self, from_editor=True)
         self.agent_side = _Side(self, from_editor=False)
         self.sieve = Sieve(self._outstanding, self._judge)
-        self.first_word = _thread.allocate_lock()
-        """Released when the agent has said something."""
-        self.first_word.acquire()
         self._tracker: Tracker | None = None
         self._arrived: deque[tuple[_Side, bytes | None]] = deque()
         self._backlog: list[tuple[_Side, bytes | None]] = []
@@ -117,8 +114,6 @@ class Observer:
         if self._tracker is not None:
             self._show(self._tracker, side, chunk)
             return
-        if self.first_word.locked() and not side.from_editor:
-            self.first_word.release()
         self._backlog.append((side, chunk))
         self._backlog_bytes += len(chunk or b"") + _CHUNK_COST
         if self._backlog_bytes > _BACKLOG:

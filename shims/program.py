@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 import sys
+import time
 
 from shims.child import end_like, standard_streams_open
 from shims.launch import become
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     Attend = Callable[[Relay, Observer, str, list[str]], Link]
 
 
-_HEAD_START = 0.03
-"""Seconds in which nothing is loaded beside the starting agent."""
+_HEAD_START = 0.05
+"""Seconds in which nothing is loaded beside the starting agent: it needs the processor more, and several times as long."""
 
 
 def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
@@ -68,8 +69,7 @@ def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
 
 
 def _attend(relay: Relay, observer: Observer, real: str, arguments: list[str], attend: Attend, attended: list[Link]) -> None:
-    # The agent's own start comes first: loading waits for its first word, which is long after, or for this long.
-    observer.first_word.acquire(timeout=_HEAD_START)
+    time.sleep(_HEAD_START)
     sys.path.append(site_packages())
     try:
         link = attend(relay, observer, real, arguments)
