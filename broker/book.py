@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from broker.clock import wall_clock
+from broker.clock import boot_clock, wall_clock
 from broker.deliveries import EVIDENCE_ORDER, Attempt, Delivery, Event, Evidence, State, step
 from broker.events import Events
 from broker.failpoints import fail_point
 from broker.guards import hop_limit
+from broker.settings import patience_of
 from broker.store import Store, Transaction
 
 _CHECKPOINT_AFTER = 16
@@ -37,7 +38,7 @@ class Book:
     def load(self) -> None:
         """Takes over what an earlier broker left under way."""
         for delivery in self.store.open_deliveries():
-            self._deliveries[delivery.id] = delivery
+            self._deliveries[delivery.id] = delivery if self.store.same_boot else _rebased(delivery)
         for attempt in self.store.open_attempts():
             self._attempts[attempt.id] = attempt
             if attempt.delivery not in self._deliveries:
@@ -202,3 +203,9 @@ class Book:
             parent=delivery.parent,
             code=delivery.error_code,
         )
+
+
+def _rebased(delivery: Delivery) -> Delivery:
+    """After a boot: what is left of its time, by the wall clock, on the clock that has begun anew (crash table, row 15)."""
+    left = delivery.created + patience_of(delivery.settings) - wall_clock()
+    return replace(delivery, deadline=boot_clock() + max(0.0, left))

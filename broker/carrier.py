@@ -22,7 +22,7 @@ from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
 from broker.reader import Reader
 from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
-from broker.routes import Route, Unreachable, Wait
+from broker.routes import Reach, Route, Unreachable, Wait
 from broker.watch import Watch
 from broker.wire import StageName, StageReport
 from shims.agent import agent
@@ -49,7 +49,7 @@ class Carrier:
         self._replies = Replies(book, route.is_live, self.carry)
         self._watch = Watch(book, route, reader, self._replies, self)
         self._locks: defaultdict[Target, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._waiting_since: dict[str, float] = {}
+        self._waiting_since: dict[str, tuple[str, float]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._withdrawing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,8 +125,7 @@ class Carrier:
         if boot_clock() > delivery.deadline:
             await self._expire(delivery, None)
             return
-        since = self._waiting_since.setdefault(delivery.id, boot_clock())
-        reach = self._route.reach(delivery, boot_clock() - since)
+        reach = self._reach(delivery)
         if isinstance(reach, Wait):
             if reach.seconds:
                 self._again_in(reach.seconds, delivery)
@@ -153,6 +152,18 @@ class Carrier:
         delivery = await self._book.apply(delivery, Event.HAND_OVER, attempt=attempt, route=reach.route)
         if not self._route.hand_over(delivery, attempt, reach, text):
             await self._never(delivery, attempt)
+
+    def _reach(self, delivery: Delivery) -> Reach | Wait | Unreachable:
+        """How the session is reached; each reason to wait has a time of its own."""
+        now = boot_clock()
+        reason, since = self._waiting_since.get(delivery.id, ("", now))
+        reach = self._route.reach(delivery, now - since)
+        if isinstance(reach, Wait) and reach.reason != reason:
+            reach = self._route.reach(delivery, 0.0)
+            since = now
+        if isinstance(reach, Wait):
+            self._waiting_since[delivery.id] = (reach.reason, since)
+        return reach
 
     async def _text(self, delivery: Delivery) -> str | None:
         """What the agent gets: framed, and with nothing in it that would act on arrival."""

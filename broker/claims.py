@@ -18,8 +18,8 @@ from shims.agent import agent
 
 log = logging.getLogger("broker.claims")
 
-_AGAIN = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between checks of a claim that failed; then it is given up until the shim registers again."""
+_AGAIN = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, *(15.0,) * 40)
+"""Seconds between checks of a claim that failed, for ten minutes; then it is given up until the shim tells of a change."""
 
 
 class Claims:
@@ -41,7 +41,7 @@ class Claims:
         for state in panel.claimed:
             key = (panel.process, state.id)
             if state.id and state.id not in panel.proven and key not in self._tasks:
-                task = asyncio.get_running_loop().create_task(self._check(panel, state.id))
+                task = asyncio.get_running_loop().create_task(self._check(panel.process, state.id))
                 self._tasks[key] = task
                 task.add_done_callback(lambda _, key=key: self._tasks.pop(key, None))  # type: ignore[misc]
 
@@ -49,18 +49,21 @@ class Claims:
         for task in self._tasks.values():
             task.cancel()
 
-    async def _check(self, panel: Panel, session: str) -> None:
+    async def _check(self, shim: ProcessId, session: str) -> None:
         loop = asyncio.get_running_loop()
-        stores = self._stores(panel.agent) | {panel.store}
         for pause in (*_AGAIN, None):
-            if await loop.run_in_executor(None, _is_free_or_its, panel.agent, stores, session, panel.process):
-                if self._panels.prove(panel, session):
+            panel = self._panels.by_process(shim)  # it may have registered anew
+            if panel is None:
+                return
+            stores = self._stores(panel.agent) | {panel.store}
+            if await loop.run_in_executor(None, _is_free_or_its, panel.agent, stores, session, shim):
+                panel = self._panels.by_process(shim)
+                if panel is not None and self._panels.prove(panel, session):
                     self._settled(panel)
                 return
-            if pause is None or self._panels.by_process(panel.process) is not panel:
-                break
-            await asyncio.sleep(pause)
-        log.warning("%s claims a session that another process holds", panel.process)
+            if pause is not None:
+                await asyncio.sleep(pause)
+        log.warning("%s claims a session that another process holds", shim)
 
 
 def _is_free_or_its(name: str, stores: set[str], session: str, shim: ProcessId) -> bool:

@@ -19,3 +19,12 @@ def boot_clock() -> float:
 def wall_clock() -> float:
     """Seconds since the epoch: for records and for people, never for waiting."""
     return time.time()
+
+
+def boot_id() -> str:
+    """Names this boot of the machine, as far as the system tells."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return str(round((wall_clock() - boot_clock()) / 60))  # to the minute: a set clock looks like a boot, which is harmless

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from broker.clock import boot_id
 from broker.deliveries import Attempt, Delivery, Evidence, Kind, State
 from broker.errors import Fenced
 from broker.failpoints import fail_point
@@ -72,13 +73,19 @@ class Store:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._reader = _connect(path)
         self.generation = 0
+        self.same_boot = True
+        """Whether the last broker ran in this boot: its deadlines are on a clock that starts anew with each."""
         self._jobs: queue.SimpleQueue[tuple[Change[Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_all, name="store", daemon=True)
 
     def begin_generation(self) -> int:
         """Takes the next generation (under the broker lock), then starts to write. Returns it."""
         self._reader.executescript(_SCHEMA)
+        boot = boot_id()
         with _immediate(self._reader):
+            row = self._reader.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+            self.same_boot = row is not None and row[0] == boot
+            self._reader.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
             current = int(self._reader.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()[0])
             self.generation = current + 1
             self._reader.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(self.generation),))

@@ -7,6 +7,7 @@ are the ledger's, bytes are the relay's. No I/O of its own; every method may be 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ class Panel:
         self._published_closing = False
         self._closing = False
         self._pending: list[Write] = []
+        self._notes: deque[str] = deque()
 
     # called by the observer, with the lock held
 
@@ -115,8 +117,10 @@ class Panel:
             self._generation = max(self._generation, generation)
 
     def outgoing(self) -> list[Message]:
-        """What the broker should be told now."""
+        """What the broker should be told now; and what there is to note, is noted."""
         self._flush()
+        while self._notes:
+            self._note(self._notes.popleft())
         with self._lock:
             messages: list[Message] = [*self._ledger.take_unsent()]
             sessions = self._stream.sessions()
@@ -233,4 +237,4 @@ class Panel:
     def _report(self, attempt: str, stage: StageName, **detail: str | bool | None) -> None:
         if self._ledger.report(attempt, stage, **detail):  # type: ignore[arg-type]
             words = " ".join(str(detail[name]) for name in ("code", "status", "turn") if detail.get(name))
-            self._note(f"{attempt} {stage.value} {words}".rstrip())
+            self._notes.append(f"{attempt} {stage.value} {words}".rstrip())  # written by the link: a log may hang

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State
 from broker.wire import StageName, StageReport
 from shims.agent import Found, Record
@@ -164,5 +165,23 @@ def test_what_looks_like_an_end_while_the_turn_runs_is_believed_only_with_the_to
             reader.record_is = Record(Found.ANSWERED, f"done\n\n{delivery.token}")
             made.carrier.session_idle(delivery.agent, delivery.session)
             assert (await settled(made, delivery)).state is State.DELIVERED
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-22", "DE-31")
+def test_after_a_boot_a_deadline_is_what_is_left_of_its_time(tmp_path: Path) -> None:
+    """Row 15: the clock of the deadlines begins anew with each boot of the machine."""
+
+    async def story() -> None:
+        now = wall_clock()
+        async with engine(tmp_path) as made:
+            fresh = await made.queued(created=now - 60, deadline=boot_clock() + 1e7)
+            await made.store.write(lambda t: t._connection.execute("UPDATE meta SET value = 'old' WHERE key = 'boot'"))
+        async with engine(tmp_path) as made:
+            made.book.load()
+            loaded = made.book.delivery(fresh.id)
+            assert loaded is not None
+            assert 3500 < loaded.deadline - boot_clock() < 3545
 
     asyncio.run(story())
