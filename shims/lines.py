@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 LONGEST_PARSED = 1 << 20
 """Bytes of a line that are still parsed: the JSON decoder holds the interpreter, and the byte path with it."""
 
-LONGEST_FROM_AGENT = 13 << 20
-"""As `LONGEST_PARSED`, for what the agent says: what names a message of the greatest size is as long as it is (DE-05)."""
+LONGEST_MESSAGE = 13 << 20
+"""As `LONGEST_PARSED`, for lines that hold a message: one of the greatest size is as long as this (DE-05)."""
 
 HEAD = 1 << 16
 """Bytes kept of a longer line: enough to tell its type."""
@@ -36,19 +36,19 @@ PASS, HOLD, DROP = "pass", "hold", "drop"
 class LineFilter:
     """Splits a stream into lines and returns those that matter: objects, of no kind of noise, that contain a marker.
 
-    What comes in bulk costs one comparison a line and no search. A line over ``longest`` is returned as its head,
+    What comes in bulk costs one comparison a line and no search. A line over `LONGEST_PARSED` is returned as its head,
     flagged, if the head matters: what comes out does not depend on how the stream was cut.
 
     Args:
         markers: byte strings one of which every line that matters contains; none: every object matters.
         noise: beginnings of lines that never matter.
-        longest: bytes of a line that is returned whole.
+        long: beginnings of lines that are returned whole up to `LONGEST_MESSAGE`, since they hold messages.
     """
 
-    __slots__ = ("_head", "_held", "_held_bytes", "_longest", "_markers", "_noise", "_skipping")
+    __slots__ = ("_head", "_held", "_held_bytes", "_long", "_markers", "_noise", "_skipping")
 
-    def __init__(self, markers: tuple[bytes, ...], noise: tuple[bytes, ...] = (), longest: int = LONGEST_PARSED) -> None:
-        self._longest = longest
+    def __init__(self, markers: tuple[bytes, ...], noise: tuple[bytes, ...] = (), long: tuple[bytes, ...] = ()) -> None:
+        self._long = long
         self._markers = markers
         self._noise = noise
         self._held: list[bytes] = []
@@ -86,7 +86,7 @@ class LineFilter:
         return False
 
     def _judge(self, line: bytes, lines: list[tuple[bytes, bool]]) -> None:
-        whole = len(line) <= self._longest
+        whole = len(line) <= self._longest(line)
         if not whole:
             line = line[:HEAD]
         if self._matters(line):
@@ -101,6 +101,9 @@ class LineFilter:
                 return True
         return not self._markers
 
+    def _longest(self, line: bytes) -> int:
+        return LONGEST_MESSAGE if line.startswith(self._long) else LONGEST_PARSED
+
     def _hold(self, part: bytes) -> None:
         """Keeps the beginning of a line, as far as the line may matter."""
         if self._skipping or self._head is not None:
@@ -110,7 +113,7 @@ class LineFilter:
             return
         self._held.append(part)
         self._held_bytes += len(part)
-        if self._held_bytes > self._longest:
+        if self._held_bytes > self._longest(self._held[0]):
             self._head = b"".join(self._held)[:HEAD]
             self._held = []
 

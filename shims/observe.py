@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import time
 
-from shims.lines import LONGEST_FROM_AGENT, PASS, LineFilter, Sieve
+from shims.lines import PASS, LineFilter, Sieve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
         @property
         def agent_noise(self) -> tuple[bytes, ...]: ...
+
+        @property
+        def agent_long(self) -> tuple[bytes, ...]: ...
 
         def from_editor(self, line: bytes, whole: bool, now: float) -> None: ...
 
@@ -77,7 +80,7 @@ class Observer:
         """
         self._changed = changed
         self.editor_side.filter = LineFilter(tracker.editor_markers)
-        self.agent_side.filter = LineFilter(tracker.agent_markers, tracker.agent_noise, LONGEST_FROM_AGENT)
+        self.agent_side.filter = LineFilter(tracker.agent_markers, tracker.agent_noise, tracker.agent_long)
         while True:
             with self.lock:
                 backlog, self._backlog = self._backlog, []

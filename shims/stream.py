@@ -64,6 +64,9 @@ class Stream(Protocol):
     @property
     def agent_noise(self) -> tuple[bytes, ...]: ...
 
+    @property
+    def agent_long(self) -> tuple[bytes, ...]: ...
+
     progress: list[Progress]
     writes: list[Write]
     ended: bool

@@ -49,6 +49,7 @@ class ClaudeStream:
         b'"tool_use"',
     )
     agent_noise = (b'{"type":"stream_event"',)
+    agent_long = (b'{"type":"user","message"',)  # an echo names its message behind the text
 
     def __init__(self, *, session: str, resumed: bool, cwd: str, renders: bool, replays: bool, opened: float) -> None:
         self.progress: list[Progress] = []

@@ -53,6 +53,7 @@ class CodexStream:
         b'{"method":"thread/tokenUsage/',
         b'{"method":"account/',
     )
+    agent_long = (b'{"method":"item/started"', b'{"method":"item/completed"', b'{"method":"turn/completed"')
 
     def __init__(self, *, cwd: str) -> None:
         self._ours = Injections()

@@ -57,7 +57,7 @@ def test_its_echo_is_read_from_the_stream(character: str) -> None:
     assert stream.inject(order) == ""
     echo = {"type": "user", "message": {"role": "user", "content": text}, "session_id": "s", "uuid": KEY, "isReplay": True}
     result = {"type": "result", "subtype": "success", "is_error": False, "result": "pong", "session_id": "s", "uuid": "r"}
-    data = "".join(json.dumps(frame) + "\n" for frame in (echo, result)).encode()
+    data = "".join(json.dumps(frame, separators=(",", ":")) + "\n" for frame in (echo, result)).encode()
     for at in range(0, len(data), 65536):
         observer.agent_side.arrived(data[at : at + 65536])
         observer.agent_side.passed()

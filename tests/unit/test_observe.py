@@ -14,6 +14,7 @@ class Recorder:
     editor_markers: tuple[bytes, ...] = ()
     agent_markers: tuple[bytes, ...] = ()
     agent_noise: tuple[bytes, ...] = ()
+    agent_long: tuple[bytes, ...] = ()
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
