@@ -39,6 +39,7 @@ from broker.service import Service, Tools
 from broker.settings import Grants, read_grants
 from broker.settlement import Settlement
 from broker.store import Store
+from broker.tasks import Tasks
 from broker.wire import (
     PROTOCOL,
     Failure,
@@ -105,7 +106,7 @@ class Broker:
         )
         self._busy: dict[tuple[str, str], bool] = {}
         self._gaps = Gaps() if os.environ.get("CROSS_AGENT_DEBUG") else None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks(log)
         me = identify(os.getpid())
         assert me is not None
         self._record = BrokerRecord(endpoint, events, me.pid, me.start, self.generation, PROTOCOL, VERSION)
@@ -122,7 +123,7 @@ class Broker:
         published()
         log.info("generation %d at %s, version %s", self.generation, self._record.endpoint, VERSION)
         self._mcp.load()
-        self._spawn(self._begin_hand_overs())
+        self._tasks.spawn(self._begin_hand_overs())
         self._watch_idle()
         try:
             reason = await self._over
@@ -171,7 +172,7 @@ class Broker:
             self._mcp.open(peer, Tools(self._service, peer.process, message), lambda line: self._peers.send(peer, McpLine(line)))
             self._peers.send(peer, McpReady(self.generation))
         elif isinstance(message, Request):
-            self._spawn(self._request(peer, message))
+            self._tasks.spawn(self._request(peer, message))
         self._watch_idle()
 
     def _register(self, peer: Peer, message: Register) -> None:
@@ -191,7 +192,7 @@ class Broker:
 
     def _session_proven(self, panel: Panel) -> None:
         """A panel can be reckoned with."""
-        self._spawn(self._learn_names(panel))
+        self._tasks.spawn(self._learn_names(panel))
 
     def _stores(self, agent_name: str) -> set[str]:
         """The data directories that panels of this agent use, and its usual one."""
@@ -322,20 +323,9 @@ class Broker:
         self._claims.close()
         self._carrier.close()
         self._settlement.close()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         self._events.close()
         self._peers.close(self._over.result() if self._over.done() and not self._over.cancelled() else "ended")
         self._store.close()
         if self._sound:
             clean_end(self._home)
-
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._work_done)
-
-    def _work_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work failed: %s", type(error).__name__, exc_info=error)

@@ -1,8 +1,8 @@
 """Carries queued deliveries to their sessions: one queue and one hand-over at a time for each.
 
 Owns the way from QUEUED to the end of the turn: choosing when the head of a queue goes out, what each stage that a route
-reports means, deadlines (DE-04, DE-30, DE-31, DE-33). What became of a message whose carrier or agent died is found out by
-`settlement`; what the sender is told is `replies`.
+reports means, deadlines (DE-04, DE-30, DE-31). An end that nobody reports is found by `watch`; what became of a message whose
+carrier or agent died is found out by `settlement`; what the sender is told is `replies`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepErr
 from broker.reader import Reader
 from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
 from broker.routes import Reach, Route, Unreachable, Wait
+from broker.tasks import Tasks
 from broker.watch import Watch
 from broker.wire import StageName, StageReport
 from shims.agent import agent
@@ -44,7 +45,6 @@ class Carrier:
     def __init__(self, book: Book, route: Route, reader: Reader, generation: int) -> None:
         self._book = book
         self._route = route
-        self._reader = reader
         self._generation = generation
         self._replies = Replies(book, route.is_live, self.carry)
         self._watch = Watch(book, route, reader, self._replies, self)
@@ -52,7 +52,7 @@ class Carrier:
         self._waiting_since: dict[str, tuple[str, float]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._withdrawing: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(log)
         self._open_for_business = False
 
     @property
@@ -108,8 +108,7 @@ class Carrier:
         self._watch.close()
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     # the queue of one session
 
@@ -351,15 +350,7 @@ class Carrier:
                 self._route.withdraw(attempt)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Each piece of work is a task of its own; one that fails is logged and takes no other with it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work on a delivery failed: %s", type(error).__name__, exc_info=error)
+        self._tasks.spawn(work)
 
 
 def _composed(delivery: Delivery, body: str) -> str:

@@ -15,32 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
-    from typing import Protocol
 
-    class Tracker(Protocol):
-        """A stream tracker as observation sees it; called with the lock held, one line at a time."""
-
-        @property
-        def editor_markers(self) -> tuple[bytes, ...]: ...
-
-        @property
-        def agent_markers(self) -> tuple[bytes, ...]: ...
-
-        @property
-        def agent_noise(self) -> tuple[bytes, ...]: ...
-
-        @property
-        def agent_long(self) -> tuple[bytes, ...]: ...
-
-        def from_editor(self, line: bytes, whole: bool, now: float) -> None: ...
-
-        def from_agent(self, line: bytes, whole: bool, now: float) -> None: ...
-
-        def editor_ended(self) -> None: ...
-
-        def outstanding(self) -> bool: ...
-
-        def judge(self, start: bytes, whole: bool) -> str: ...
+    from shims.stream import Tracker
 else:
     from _collections import deque  # built in; `collections` is not
 

@@ -48,11 +48,11 @@ class Rejected(NamedTuple):
 Progress = Taken | Finished | Rejected
 
 
-class Stream(Protocol):
-    """One agent process's stdio, both directions. ``now`` is wall-clock seconds.
+class Tracker(Protocol):
+    """What observation needs of a stream tracker; called with its lock held, one line at a time.
 
-    Lines come without their newline; a line over the parse bound comes as its head with ``whole`` False. What a line
-    means for injections is appended to `progress`, what must be written to `writes`; the panel empties both.
+    Lines come without their newline; a line over the parse bound comes as its head with ``whole`` False. ``now`` is
+    wall-clock seconds.
     """
 
     @property
@@ -67,20 +67,31 @@ class Stream(Protocol):
     @property
     def agent_long(self) -> tuple[bytes, ...]: ...
 
+    def from_editor(self, line: bytes, whole: bool, now: float) -> None: ...
+
+    def from_agent(self, line: bytes, whole: bool, now: float) -> None: ...
+
+    def editor_ended(self) -> None: ...
+
+    # the sieve
+
+    def outstanding(self) -> bool: ...
+
+    def judge(self, start: bytes, whole: bool) -> str: ...
+
+
+class Stream(Tracker, Protocol):
+    """One agent process's stdio, both directions.
+
+    What a line means for injections is appended to `progress`, what must be written to `writes`; the panel empties both.
+    """
+
     progress: list[Progress]
     writes: list[Write]
     ended: bool
     """The editor has closed its side: nothing can be injected any more."""
     look_up_registry: bool
     """The agent's live registry may say more now than the stream did: the link looks, and tells the tracker."""
-
-    # what passes
-
-    def from_editor(self, line: bytes, whole: bool, now: float) -> None: ...
-
-    def from_agent(self, line: bytes, whole: bool, now: float) -> None: ...
-
-    def editor_ended(self) -> None: ...
 
     # what is known
 
@@ -103,12 +114,6 @@ class Stream(Protocol):
     def withdraw(self, attempt: str) -> None:
         """Tries to take back what waits in the agent; its answer shows as `Rejected`."""
         ...
-
-    # the sieve
-
-    def outstanding(self) -> bool: ...
-
-    def judge(self, start: bytes, whole: bool) -> str: ...
 
 
 def closes_with(text: str | None, token: str) -> bool:
