@@ -202,6 +202,8 @@ class Sends:
             warn("new_conversation", "The message opens a new conversation in the panel.")
         if selected.state is not None and selected.state.turn_since:
             warn("peer_busy", "The peer is in the middle of a turn; the message waits for its end.")
+        elif selected.state is not None and selected.state.queue_paused:
+            warn("peer_paused", "The peer's last turn was interrupted: the message waits until somebody speaks in its panel.")
         if not call.caller.session:
             warn("unknown_caller", f"Your own session is not known ({call.caller.how}): the answer is only recorded.")
         elif not self._is_live(call.caller.agent, call.caller.session):

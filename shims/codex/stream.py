@@ -17,7 +17,7 @@ from typing import Any
 
 from broker.wire import Inject, SessionState
 from shims.codex.injections import Injection, Injections, OurRequest
-from shims.codex.threads import Thread, approval_of, ended, identity, server_version
+from shims.codex.threads import Thread, Threads, approval_of, ended, identity, server_version
 from shims.jsonline import as_list, as_object, parse_object
 from shims.stream import Progress, Write, closes_with
 
@@ -57,14 +57,13 @@ class CodexStream:
 
     def __init__(self, *, cwd: str) -> None:
         self._ours = Injections()
-        self._cwd = cwd
         self._version: tuple[int, ...] = ()
         self._experimental = False
         self._initialized = False
         self.ended = False
         self.look_up_registry = False  # everything is in the stream
         self._now = 0.0
-        self._threads: dict[str, Thread] = {}
+        self._threads = Threads(cwd)
         self._asked: dict[str, tuple[str, str, bool]] = {}
         """Requests of the editor that wait for an answer: method, thread, and whether that thread was idle."""
 
@@ -89,7 +88,7 @@ class CodexStream:
     def sessions(self) -> tuple[SessionState, ...]:
         return tuple(
             thread.state(accepts=not self.ended, accepts_busy=self._queues(), running=self._running(thread))
-            for thread in self._threads.values()
+            for thread in self._threads
             if thread.is_target()
         )
 
@@ -130,7 +129,7 @@ class CodexStream:
     def _decided(self, message: dict[str, Any]) -> None:
         """The editor answers a request of the server's: an approval is given or refused."""
         if "id" in message and ("result" in message or "error" in message):
-            for thread in self._threads.values():
+            for thread in self._threads:
                 thread.approvals.pop(identity(message["id"]), None)
 
     # from the agent
@@ -147,7 +146,7 @@ class CodexStream:
         if "id" in message:
             self._asks(identity(message["id"]), str(method), parameters)
             return
-        thread = self._threads.get(str(parameters.get("threadId")))
+        thread = self._threads.get(parameters.get("threadId"))
         if thread is None:
             return
         handle = _NOTIFICATIONS.get(str(method))
@@ -170,40 +169,38 @@ class CodexStream:
             self._version = server_version(str(result.get("userAgent")))
         elif method in _OPENERS:
             asked = thread if method == "thread/resume" else ""
-            self._opened(as_object(result.get("thread")), str(result.get("model") or ""), asked)
+            opened = self._opened(as_object(result.get("thread")), str(result.get("model") or ""), asked)
+            if opened is not None and method != "thread/start" and self._queues():
+                self._ask_latest_turn(opened)
         elif method in _SPEAKERS:
             self._spoken_to(thread)
         elif method in ("thread/archive", "thread/delete") and "result" in message:
-            self._threads.pop(thread, None)
+            self._threads.forget(thread)
 
-    def _opened(self, record: dict[str, Any], model: str, asked: str) -> None:
-        """A thread that the editor opened; a head of a huge answer names nothing, then `thread/read` tells."""
-        identifier = str(record.get("id") or asked)
-        if not identifier:
-            return
-        thread = self._threads.setdefault(identifier, Thread(identifier, self._cwd, self._now))
-        thread.opened_by_editor = True
-        if record:
-            thread.describe(record, model)
+    def _opened(self, record: dict[str, Any], model: str, asked: str) -> Thread | None:
+        thread = self._threads.opened(record, model, asked, self._now)
         self._verify_threads()
+        return thread
 
     def _spoken_to(self, identifier: str) -> None:
         """The server took a human's message for a thread: it is loaded here, however it was opened."""
-        if identifier and not (identifier in self._threads and self._threads[identifier].opened_by_editor):
-            self._opened({}, "", identifier)
-            self._threads[identifier].last_human = self._now
+        known = self._threads.get(identifier)
+        if known is None or not known.opened_by_editor:
+            opened = self._opened({}, "", identifier)
+            if opened is not None:
+                opened.last_human = self._now
 
     def _verify_threads(self) -> None:
         if not self._initialized or self.ended:
             return
-        for thread in self._threads.values():
+        for thread in self._threads:
             if thread.opened_by_editor and not thread.verified and not thread.asked:
                 thread.asked = True
                 self._ours.request("thread/read", {"threadId": thread.id}, thread=thread.id)
 
     def _asks(self, request: str, method: str, parameters: dict[str, Any]) -> None:
         """Any request of the server's that names a thread keeps its turn waiting (SH-55)."""
-        thread = self._threads.get(str(parameters.get("threadId")))
+        thread = self._threads.get(parameters.get("threadId"))
         if thread is not None:
             thread.approvals[request] = approval_of(method, parameters, self._now)
 
@@ -265,7 +262,7 @@ class CodexStream:
 
     def _closed(self, thread: Thread, parameters: dict[str, Any]) -> None:
         del parameters
-        self._threads.pop(thread.id, None)
+        self._threads.forget(thread.id)
         for injection in self._ours.at(thread.id):
             self._ours.dropped(injection.attempt)  # what waits in the queue is run by whoever opens the thread next
 
@@ -338,13 +335,15 @@ class CodexStream:
         injection = self._ours.get(attempt)
         if method == "thread/read":
             self._read(thread, as_object(result.get("thread")))
+        elif method == "thread/turns/list":
+            known = self._threads.get(thread)
+            if known is not None:
+                known.recall([as_object(turn) for turn in as_list(result.get("data"))])
         elif method == "thread/start" and injection is not None:
-            record = as_object(result.get("thread"))
-            if refused or not record.get("id"):
+            opened = self._opened(as_object(result.get("thread")), str(result.get("model") or ""), "")
+            if opened is None:
                 self._ours.rejected(injection, "no_new_conversation")
                 return
-            self._opened(record, str(result.get("model") or ""), "")
-            opened = self._threads[str(record["id"])]
             if injection.order.title:
                 self._ours.request("thread/name/set", {"threadId": opened.id, "name": injection.order.title}, thread=opened.id)
             self._hand_over(injection, opened)
@@ -368,6 +367,10 @@ class CodexStream:
             thread.describe(record, "")
         else:
             thread.opened_by_editor = False
+
+    def _ask_latest_turn(self, thread: Thread) -> None:
+        latest = {"threadId": thread.id, "limit": 1, "sortDirection": "desc", "itemsView": "notLoaded"}
+        self._ours.request("thread/turns/list", latest, thread=thread.id)
 
     def _refused(self, injection: Injection, error: dict[str, Any]) -> None:
         thread = self._threads.get(injection.thread)

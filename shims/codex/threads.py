@@ -1,10 +1,11 @@
-"""One Codex thread as its app-server shows it, and what its records mean. No I/O.
+"""Codex threads as their app-server shows them, and what its records mean. No I/O.
 
 Source: ``thread`` objects and notifications of codex-cli 0.147.0 to 0.171.0 (protocols: codex.md, section 1).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from broker.wire import Approval, SessionState
@@ -73,6 +74,16 @@ class Thread:
         if as_object(record.get("status")).get("type") == "active" and not self.turn_since:
             self.turn_since = self.opened
 
+    def recall(self, turns: list[dict[str, Any]]) -> None:
+        """Takes over the turns of earlier processes, the latest first.
+
+        One that was recorded as aborted keeps the queue waiting, across restarts. One that a kill cut off has no end, is shown
+        as interrupted too, and keeps nothing waiting (measured with 0.154.0 and 0.171.0).
+        """
+        latest = turns[0] if turns else {}
+        if latest.get("status") == "interrupted" and latest.get("completedAt") is not None and not self.turn_since:
+            self.queue_paused = True
+
     def is_target(self) -> bool:
         return self.opened_by_editor and self.verified and not self.parent and not self.ephemeral and self.accepts_direct
 
@@ -95,6 +106,36 @@ class Thread:
             queue_paused=self.queue_paused,
             running=running,
         )
+
+
+class Threads:
+    """The threads that are known in one app-server, by their ids."""
+
+    __slots__ = ("_cwd", "_known")
+
+    def __init__(self, cwd: str) -> None:
+        self._cwd = cwd
+        self._known: dict[str, Thread] = {}
+
+    def get(self, identifier: object) -> Thread | None:
+        return self._known.get(str(identifier))
+
+    def __iter__(self) -> Iterator[Thread]:
+        return iter(self._known.values())
+
+    def opened(self, record: dict[str, Any], model: str, asked: str, now: float) -> Thread | None:
+        """The editor has opened a thread; the head of a huge answer names none, then what was ``asked`` for tells."""
+        identifier = str(record.get("id") or asked)
+        if not identifier:
+            return None
+        thread = self._known.setdefault(identifier, Thread(identifier, self._cwd, now))
+        thread.opened_by_editor = True
+        if record:
+            thread.describe(record, model)
+        return thread
+
+    def forget(self, identifier: str) -> None:
+        self._known.pop(identifier, None)
 
 
 def identity(request_id: object) -> str:

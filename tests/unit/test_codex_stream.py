@@ -196,7 +196,7 @@ def test_an_answer_over_the_parse_bound_leaves_it_to_a_question() -> None:
     panel = Panel(threads=())
     panel.editor({"method": "thread/resume", "id": 7, "params": {"threadId": T2}})
     panel.stream.from_agent(b'{"id":7,"result":{"thread":{"id":"019a-t2","turns":[{"items":[', False, 1.0)
-    (request,) = panel.requests()
+    request, _ = panel.requests()
     panel.answer(request, thread=thread_record(T2))
     assert panel.targets() == [T2]
 
@@ -383,6 +383,35 @@ def test_a_queue_that_an_interrupt_paused(when: str) -> None:
     assert not panel.state().queue_paused
     panel.agent(*completed("the human's", U2), *started("u3"), *user_item("key-1", "u3"), *completed("ours", "u3"))
     assert panel.progress() == [Taken("a1", T1), Finished("a1", "completed", "ours", "u3")]
+
+
+@pytest.mark.requirement("SH-52")
+@pytest.mark.parametrize(
+    ("latest", "paused"),
+    [
+        ({"status": "interrupted", "completedAt": 1796058259}, True),
+        ({"status": "interrupted", "completedAt": None}, False),  # cut off by a kill
+        ({"status": "completed", "completedAt": 1796058259}, False),
+        ({"status": "failed", "completedAt": 1796058259}, False),
+        (None, False),
+    ],
+)
+def test_a_queue_that_an_earlier_process_left_paused(latest: Frame | None, paused: bool) -> None:
+    panel = Panel()
+    panel.call("thread/resume", {"threadId": T2}, {"thread": thread_record(T2), "model": "mock"})
+    (request,) = panel.requests()
+    assert (request["method"], request["params"]["threadId"], request["params"]["limit"]) == ("thread/turns/list", T2, 1)
+    panel.agent({"id": request["id"], "result": {"data": [latest] if latest else [], "nextCursor": None}})
+    assert panel.state(T2).queue_paused is paused
+    panel.agent(*started(U2, T2))
+    assert not panel.state(T2).queue_paused
+
+
+@pytest.mark.requirement("SH-52")
+@pytest.mark.parametrize("panel", [Panel("0.147.0"), Panel(experimental=False)], ids=["old", "not experimental"])
+def test_who_has_no_queue_is_not_asked_for_turns(panel: Panel) -> None:
+    panel.call("thread/resume", {"threadId": T2}, {"thread": thread_record(T2), "model": "mock"})
+    assert panel.requests() == []
 
 
 @pytest.mark.requirement("SH-31")

@@ -73,8 +73,8 @@ class Thread:
 
     @property
     def paused(self) -> bool:
-        """The queue waits after an interrupted turn, also across a restart."""
-        return bool(self.turns) and self.turns[-1].status == "interrupted"
+        """The queue waits after a turn that was recorded as aborted, also across a restart; a kill records nothing."""
+        return bool(self.turns) and self.turns[-1].status == "interrupted" and self.turns[-1].completed_at is not None
 
     # shown
 

@@ -51,7 +51,9 @@ class Turn:
         self.interrupted.settle()
 
     def abandon(self) -> None:
-        """The process ends: the turn is recorded as aborted, nobody is told."""
+        """The process ends: the turn is recorded as aborted, with what it was given, and nobody is told."""
+        self.thread.subscribed = False
+        self._deliver()
         self._record_abort()
 
     # run
