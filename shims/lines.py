@@ -1,7 +1,8 @@
 """From chunks to the lines worth parsing, and from the agent's output to what the editor gets. No I/O.
 
 Owns line splitting for observation (`LineFilter`) and the rule of SH-05 for the agent's direction (`Sieve`): everything
-passes as it came, but for whole lines that answer requests of ours. Loaded before the agent runs: built-in types only.
+passes as it came, but for whole lines that answer requests of ours or belong to a turn of ours that the editor would not
+draw, and for whole lines of ours that show it what it would miss. Loaded before the agent runs: built-in types only.
 """
 
 from __future__ import annotations
@@ -138,11 +139,15 @@ class Sieve:
     Args:
         outstanding: whether an answer to a request of ours may still come.
         judge: `PASS`, `DROP` or `HOLD` for the beginning of a line; ``whole``: it is all of it (never `HOLD` then).
+        ahead: whole lines that go before one that was judged to pass.
     """
 
-    __slots__ = ("_judge", "_mid_line", "_outstanding", "_swallowing", "_undecided")
+    __slots__ = ("_ahead", "_judge", "_mid_line", "_outstanding", "_swallowing", "_undecided")
 
-    def __init__(self, outstanding: Callable[[], bool], judge: Callable[[bytes, bool], str]) -> None:
+    def __init__(
+        self, outstanding: Callable[[], bool], judge: Callable[[bytes, bool], str], ahead: Callable[[], bytes] = bytes
+    ) -> None:
+        self._ahead = ahead
         self._outstanding = outstanding
         self._judge = judge
         self._mid_line = False
@@ -178,11 +183,12 @@ class Sieve:
         return rest
 
     def _begin(self, piece: bytes, whole: bool, passed: list[bytes]) -> None:
-        verdict = self._judge(piece[:-1] if whole else piece, whole) if self._outstanding() else PASS
+        ours = self._outstanding()
+        verdict = self._judge(piece[:-1] if whole else piece, whole) if ours else PASS
         if verdict == DROP:
             self._swallowing = not whole
         elif verdict == HOLD and not whole and len(piece) <= LONGEST_UNDECIDED:
             self._undecided = piece
         else:
-            passed.append(piece)
+            passed += (self._ahead(), piece) if ours else (piece,)
             self._mid_line = not whole

@@ -39,7 +39,7 @@ class Observer:
         self.lock = _thread.allocate_lock()
         self.editor_side = _Side(self, from_editor=True)
         self.agent_side = _Side(self, from_editor=False)
-        self.sieve = Sieve(self._outstanding, self._judge)
+        self.sieve = Sieve(self._outstanding, self._judge, self._ahead)
         self._tracker: Tracker | None = None
         self._arrived: deque[tuple[_Side, bytes | None]] = deque()
         self._backlog: list[tuple[_Side, bytes | None]] = []
@@ -138,6 +138,15 @@ class Observer:
             except Exception as error:  # as above; an answer of ours that slips through does less harm than a lost line
                 self.switch_off(f"the tracker failed to judge: {type(error).__name__}")
                 return PASS
+
+    def _ahead(self) -> bytes:
+        with self.lock:
+            tracker = self._tracker
+            try:
+                return b"" if tracker is None else tracker.ahead()
+            except Exception as error:  # as above
+                self.switch_off(f"the tracker failed to judge: {type(error).__name__}")
+                return b""
 
 
 class _Side:

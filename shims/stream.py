@@ -79,6 +79,10 @@ class Tracker(Protocol):
 
     def judge(self, start: bytes, whole: bool) -> str: ...
 
+    def ahead(self) -> bytes:
+        """Whole lines that the editor gets before the line that was judged last; asked once, when that one passes."""
+        ...
+
 
 class Stream(Tracker, Protocol):
     """One agent process's stdio, both directions.

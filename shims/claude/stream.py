@@ -317,6 +317,9 @@ class ClaudeStream:
     def outstanding(self) -> bool:
         return bool(self._withdrawals)
 
+    def ahead(self) -> bytes:
+        return b""
+
     def judge(self, start: bytes, whole: bool) -> str:
         if not whole:
             if not start.lstrip().startswith(b"{") and start.strip():

@@ -1,33 +1,17 @@
 """Messages and requests of ours on their way through one Codex app-server. No I/O.
 
-Owns what is outstanding: each message between its first byte and the end of its turn (`Injection`), each request of ours
-until its answer, and the rule that such an answer never reaches the editor (SH-33). What the answers mean is `stream`'s.
+Owns what is outstanding: each message between its first byte and the end of its turn (`Injection`), and each request of
+ours until its answer. What the answers mean is `stream`'s.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.wire import Inject
-from shims.codex.threads import identity
-from shims.jsonline import parse_object
-from shims.lines import DROP, HOLD, PASS
+from shims.jsonrpc import OurRequest, OurRequests
 from shims.stream import Finished, Progress, Rejected, Taken, Write
-
-_OURS = "xagent-"
-_ID = b'{"id":"'
-_ANSWER_TO_US = _ID + _OURS.encode()
-_ERROR = b'{"error"'
-
-
-class OurRequest(NamedTuple):
-    """What a request of ours was for; ``attempt`` empty: for no message."""
-
-    method: str
-    attempt: str
-    thread: str
 
 
 class Injection:
@@ -63,8 +47,7 @@ class Injections:
         self.progress: list[Progress] = []
         self.writes: list[Write] = []
         self._open: dict[str, Injection] = {}
-        self._requests: dict[str, OurRequest] = {}
-        self._number = 0
+        self.requests = OurRequests({})
 
     # messages
 
@@ -99,38 +82,12 @@ class Injections:
     def dropped(self, attempt: str) -> None:
         """Its line was not written: there is no message, and no answer to wait for."""
         self._open.pop(attempt, None)
-        self._requests = {request: ours for request, ours in self._requests.items() if ours.attempt != attempt}
+        self.requests.drop(attempt)
 
     # requests
 
     def request(
         self, method: str, parameters: dict[str, Any], *, attempt: str = "", thread: str = "", message: bool = False
     ) -> None:
-        self._number += 1
-        identifier = f"{_OURS}{self._number}"
-        self._requests[identity(identifier)] = OurRequest(method, attempt, thread)
-        line = {"method": method, "id": identifier, "params": parameters}
-        self.writes.append(Write(json.dumps(line, separators=(",", ":")).encode() + b"\n", attempt, message))
-
-    def answered(self, request: str) -> OurRequest | None:
-        """The request of ours that has been answered, None when it was not ours."""
-        return self._requests.pop(request, None)
-
-    # the sieve
-
-    def outstanding(self) -> bool:
-        return bool(self._requests)
-
-    def judge(self, start: bytes, whole: bool) -> str:
-        if start.startswith(_ANSWER_TO_US):
-            identifier, quote, _ = start[len(_ID) :].partition(b'"')
-            if quote:
-                return DROP if identity(identifier.decode(errors="replace")) in self._requests else PASS
-        if not whole:
-            # An error names its id last.
-            undecided = start.startswith((_ANSWER_TO_US, _ERROR)) or _ANSWER_TO_US.startswith(start) or _ERROR.startswith(start)
-            return HOLD if undecided else PASS
-        if _OURS.encode() not in start:
-            return PASS
-        message = parse_object(start)
-        return DROP if "method" not in message and identity(message.get("id")) in self._requests else PASS
+        line = self.requests.line(method, parameters, OurRequest(method, attempt, thread))
+        self.writes.append(Write(line, attempt, message))

@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 from broker.wire import Inject, SessionState
-from shims.codex.injections import Injection, Injections, OurRequest
-from shims.codex.threads import Thread, Threads, approval_of, ended, identity, server_version
+from shims.codex.injections import Injection, Injections
+from shims.codex.threads import Thread, Threads, approval_of, ended, server_version
 from shims.jsonline import as_list, as_object, parse_object
+from shims.jsonrpc import OurRequest, identity
 from shims.stream import Progress, Write, closes_with
 
 QUEUE_SINCE = (0, 154)
@@ -154,12 +155,11 @@ class CodexStream:
             handle(self, thread, parameters)
 
     def _answered(self, message: dict[str, Any]) -> None:
-        request = identity(message["id"])
-        ours = self._ours.answered(request)
+        ours = self._ours.requests.answered(message["id"])
         if ours is not None:
             self._our_answer(ours, message)
             return
-        method, thread, was_idle = self._asked.pop(request, ("", "", False))
+        method, thread, was_idle = self._asked.pop(identity(message["id"]), ("", "", False))
         result = as_object(message.get("result"))
         if "error" in message:
             known = self._threads.get(thread)
@@ -385,10 +385,13 @@ class CodexStream:
     # the sieve
 
     def outstanding(self) -> bool:
-        return self._ours.outstanding()
+        return self._ours.requests.outstanding()
 
     def judge(self, start: bytes, whole: bool) -> str:
-        return self._ours.judge(start, whole)
+        return self._ours.requests.judge(start, whole)
+
+    def ahead(self) -> bytes:
+        return b""
 
 
 _NOTIFICATIONS = {

@@ -138,11 +138,6 @@ class Threads:
         self._known.pop(identifier, None)
 
 
-def identity(request_id: object) -> str:
-    """A JSON-RPC id as a key: 1 and "1" are different requests."""
-    return f"{type(request_id).__name__}:{request_id}"
-
-
 def server_version(user_agent: str) -> tuple[int, ...]:
     """``probe/0.171.0 (Debian …`` → (0, 171, 0); the client's name comes first and may hold a slash itself."""
     for word in user_agent.split(" (", 1)[0].split("/"):

@@ -152,6 +152,20 @@ def test_becoming_and_ceasing_to_be_outstanding_cuts_no_line(steps: list[tuple[b
         left.pop(0)
 
 
+@given(sieved, cuts)
+@pytest.mark.requirement("SH-05", "SH-63")
+def test_lines_of_ours_go_whole_before_a_line_that_passes(data: bytes, at: list[int]) -> None:
+    """However the stream is cut: each line that passes has ours before it, and nothing else is changed."""
+    sieve = Sieve(lambda: True, _judge, lambda: b"+ours\n")
+    out = b"".join(sieve.filter(chunk) for chunk in _cut(data, at)) + sieve.rest()
+    passed = _expected(data).split(b"\n")
+    assert out.replace(b"+ours\n", b"") == _expected(data)
+    lines = out.split(b"\n")[:-1]
+    for position, line in enumerate(lines):
+        assert line == b"+ours" or (position and lines[position - 1] == b"+ours"), f"{line!r} came without ours"
+    assert len(lines) >= 2 * (len(passed) - 1)
+
+
 @pytest.mark.requirement("SH-05")
 def test_no_more_than_the_bound_is_held() -> None:
     sieve = Sieve(lambda: True, _judge)

@@ -37,6 +37,9 @@ class Recorder:
         del start, whole
         return PASS
 
+    def ahead(self) -> bytes:
+        return b""
+
 
 @pytest.mark.requirement("SH-20", "SH-21")
 @pytest.mark.parametrize("attached_first", [True, False])
