@@ -53,6 +53,7 @@ def session_line(panel: Panel, state: SessionState, caller: Caller) -> dict[str,
         "accepts_messages": state.accepts and not panel.closing,
         "why_not": state.why_not or ("the panel is closing" if panel.closing else None),
         "queue_paused": state.queue_paused,
+        "host_note": _shown(state.host) or None,
         "last_activity_seconds_ago": int(now - max(state.last_human, state.opened)),
         "model": state.model or None,
     }

@@ -83,6 +83,8 @@ class SessionState(NamedTuple):
     """The attempt whose turn runs now; empty while none does, or the person's own."""
     tool_uses: tuple[str, ...] = ()
     """The latest tool-use ids seen for tools of ours: proof of who makes a call (EN-20)."""
+    host: str = ""
+    """What is worth knowing of the program that draws the panel: a client that nobody has verified (SH-65)."""
 
 
 class StageReport(NamedTuple):

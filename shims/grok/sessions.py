@@ -1,0 +1,81 @@
+"""Grok Build's session store: ``<store>/sessions/<directory>/<session>/``, read only.
+
+Owns where a session's files are and what its summary adds to its updates; what those mean is `transcript`. The name of the
+directory cannot always be turned back into a path, so a session is found by its id wherever it stands.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from typing import Any
+
+from shims import tail
+from shims.agent import Found, Names, Record
+from shims.grok import transcript
+from shims.jsonline import as_object
+
+_TAIL = 8 << 20
+"""Bytes of the end that hold the latest turns: tool output is in the same file (SE-08)."""
+
+
+def find(store: str, session: str) -> str | None:
+    """The directory of ``session``."""
+    return next(glob.iglob(os.path.join(glob.escape(store), "sessions", "*", glob.escape(session))), None)
+
+
+def record(store: str, session: str, key: str) -> Record:
+    """What became of prompt ``key``.
+
+    The summary names the prompt that was accepted last, at once. Prompts run in the order in which they are accepted. So a
+    prompt that left no trace was never accepted when that last one is another and its turn has been run to its end.
+    """
+    folder = find(store, session)
+    if folder is None:
+        return Record(Found.UNKNOWN)
+    updates = os.path.join(folder, "updates.jsonl")
+    try:
+        lines = _from_first(updates, key)
+        if lines:
+            return transcript.record_of(lines, key)
+        last = str(_summary(folder).get("request_id") or "")
+        if not last:
+            return Record(Found.ABSENT)
+        turn = transcript.turn_of(_from_first(updates, last), last)
+    except (OSError, ValueError):
+        return Record(Found.UNKNOWN)
+    return Record(Found.ABSENT if last != key and turn.seen and turn.ended == "end_turn" else Found.UNKNOWN)
+
+
+def answer_naming(store: str, session: str, token: str) -> Record:
+    folder = find(store, session)
+    if folder is None:
+        return Record(Found.UNKNOWN)
+    try:
+        return transcript.answer_naming(tail.last_lines(os.path.join(folder, "updates.jsonl"), _TAIL), token)
+    except OSError:
+        return Record(Found.UNKNOWN)
+
+
+def names(store: str, session: str) -> Names:
+    """A title that somebody gave is a name, a generated one is not (1.0.41: ``title_is_manual``)."""
+    folder = find(store, session)
+    try:
+        summary = _summary(folder) if folder is not None else {}
+    except (OSError, ValueError):
+        summary = {}
+    title = str(summary.get("generated_title") or summary.get("session_summary") or "")
+    return Names(name=title) if summary.get("title_is_manual") is True else Names(title=title)
+
+
+def _from_first(path: str, key: str) -> list[bytes]:
+    """The lines from the first that names prompt ``key``; the file begins with the first prompt."""
+    if not os.path.exists(path):
+        return []
+    return list(tail.lines_from_first(path, f'"{key}"'.encode()))
+
+
+def _summary(folder: str) -> dict[str, Any]:
+    with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
+        return as_object(json.load(file))

@@ -1,0 +1,78 @@
+"""Grok Build's ``updates.jsonl``: what became of a prompt, what a turn answered. No I/O.
+
+Measured with 1.0.41 (protocols: grok.md, section 3, and what a kill leaves). A block of text is written when it ends, under
+its turn's prompt id; the user's message has no id. A turn whose process was killed leaves at most that message, and at the
+next load a ``turn_completed`` that says ``interrupted``; so does a prompt that only waited. That line proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from shims.agent import Found, Record
+from shims.jsonline import as_object, parse_object
+from shims.stream import closes_with
+
+_CUT_OFF = "interrupted"
+"""A turn that its own process did not end. A second process that resumes the session writes it under a running turn, too."""
+
+
+class Turn(NamedTuple):
+    """One turn of a prompt: whether any update of it was seen, what it said after its last tool, and how it ended."""
+
+    seen: bool = False
+    words: str = ""
+    ended: str = ""
+
+
+def turn_of(lines: Iterable[bytes], key: str) -> Turn:
+    """The turn of prompt ``key``, from the first line that names it on."""
+    turn = Turn()
+    for line in lines:
+        turn = _further(turn, as_object(parse_object(line).get("params")), key)
+    return turn
+
+
+def record_of(lines: Iterable[bytes], key: str) -> Record:
+    """What the lines say of prompt ``key``: UNKNOWN when they do not name it, or only its end."""
+    turn = turn_of(lines, key)
+    if not turn.seen:
+        return Record(Found.UNKNOWN)
+    if turn.ended == "end_turn":
+        return Record(Found.ANSWERED, turn.words, key)
+    return Record(Found.OPEN if turn.ended in ("", _CUT_OFF) else Found.INTERRUPTED, turn=key)
+
+
+def answer_naming(lines: Iterable[bytes], token: str) -> Record:
+    """The finished turn whose closing line names ``token``."""
+    turns: dict[str, Turn] = {}
+    for line in lines:
+        parameters = as_object(parse_object(line).get("params"))
+        key = _key(parameters)
+        if key:
+            turns[key] = turn = _further(turns.get(key, Turn()), parameters, key)
+            if turn.ended == "end_turn" and closes_with(turn.words, token):
+                return Record(Found.ANSWERED, turn.words, key)
+    return Record(Found.ABSENT)
+
+
+def _key(parameters: dict[str, Any]) -> str:
+    tagged = as_object(parameters.get("_meta")).get("promptId") or as_object(parameters.get("update")).get("prompt_id")
+    return tagged if isinstance(tagged, str) else ""
+
+
+def _further(turn: Turn, parameters: dict[str, Any], key: str) -> Turn:
+    """``turn`` after one more line."""
+    if _key(parameters) != key:
+        return turn
+    update = as_object(parameters.get("update"))
+    kind = update.get("sessionUpdate")
+    if kind == "turn_completed":
+        return turn._replace(ended=str(update.get("stop_reason")))
+    if kind in ("tool_call", "tool_call_update"):
+        return turn._replace(seen=True, words="", ended="")
+    text = as_object(update.get("content")).get("text")
+    if kind == "agent_message_chunk" and isinstance(text, str):
+        return turn._replace(seen=True, words=turn.words + text, ended="")
+    return turn._replace(seen=True, ended="")
