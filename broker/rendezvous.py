@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from broker.errors import BrokerUnreachable
 from broker.paths import Home
-from broker.processes import ProcessId, identify, parse_process_id
+from broker.processes import ProcessId, identify, open_death_watch, parse_process_id
 
 START_LOCK_FD = 3
 """Where a broker that was started by a client finds the start lock."""
@@ -137,9 +137,22 @@ def start_broker(home: Home, *, by_hand: bool = False) -> ProcessId | None:
         if by_hand:
             clean_end(home)
         _count_start(home)
-        return identify(_spawn(home, lock))
+        pid = _spawn(home, lock)
+        return identify(pid) or ProcessId(pid, 0)  # it has ended already: no process is that one
     finally:
         os.close(lock)
+
+
+def bury(started: ProcessId) -> int | None:
+    """How the broker that this process has started ended: its exit status, or the signal as a negative number.
+
+    Never blocks: None while it runs, or when this process is told of no child's end (SIGCHLD ignored).
+    """
+    try:
+        pid, status = os.waitpid(started.pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if pid else None
 
 
 def living_or_starting(home: Home, deadline: float) -> BrokerRecord | None:
@@ -157,19 +170,22 @@ def living_or_starting(home: Home, deadline: float) -> BrokerRecord | None:
     return read_record(home)
 
 
-def wait_for_broker(home: Home, deadline: float) -> BrokerRecord | None:
-    """Blocks until a broker lives or ``deadline`` (monotonic seconds) has passed."""
+def wait_for_broker(home: Home, deadline: float, started: ProcessId | None = None) -> BrokerRecord | None:
+    """Blocks until a broker lives or ``deadline`` (monotonic seconds) has passed; no longer than ``started`` lives."""
     bell = WakeUp(home)
+    death = open_death_watch(started) if started is not None else None
     try:
         while (record := read_record(home)) is None:
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or (started is not None and not started.alive()):
                 return None
-            select.select([bell.fd], [], [], left)
+            select.select([fd for fd in (bell.fd, death) if fd is not None], [], [], left)
             bell.drain()
         return record
     finally:
         bell.close()
+        if death is not None:
+            os.close(death)
 
 
 def _count_start(home: Home) -> None:

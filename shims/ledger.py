@@ -56,6 +56,7 @@ class Ledger:
         self._states: OrderedDict[str, AttemptState] = OrderedDict()
         self._reports: OrderedDict[int, StageReport] = OrderedDict()
         self._told: dict[str, list[StageReport]] = {}
+        """For a broker that asks once more; an answer that one has on disk is not kept here as well."""
         self._number = 0
         self._unsent: list[int] = []
 
@@ -127,7 +128,11 @@ class Ledger:
         return [self._reports[number] for number in sorted(unsent) if number in self._reports]
 
     def seen(self, number: int) -> None:
-        self._reports.pop(number, None)
+        """A broker has it on disk. Whoever asks again finds an answer there, or in the agent's records."""
+        report = self._reports.pop(number, None)
+        told = self._told.get(report.attempt) if report is not None and report.text is not None else None
+        if told is not None:
+            told[:] = [earlier._replace(text=None) if earlier.number == number else earlier for earlier in told]
 
     def settled(self) -> bool:
         """Whether every stage has been acknowledged."""

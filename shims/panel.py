@@ -50,7 +50,8 @@ class Panel:
         self._note = note
         self._ledger = Ledger()
         self._generation = 0
-        self._orders: dict[str, Inject] = {}
+        self._not_after: dict[str, float] = {}
+        """Orders that are not written yet, and until when they may be; their text is the tracker's."""
         self._published: tuple[SessionState, ...] = ()
         self._published_closing = False
         self._closing = False
@@ -105,6 +106,7 @@ class Panel:
         elif isinstance(message, Forget):
             with self._lock:
                 if message.generation >= self._generation and self._ledger.settle(message.attempt):
+                    self._not_after.pop(message.attempt, None)
                     self._stream.dropped(message.attempt)
         elif isinstance(message, StageSeen):
             with self._lock:
@@ -153,7 +155,7 @@ class Panel:
         with self._lock:
             if not self._ledger.accept(order.attempt):
                 return
-            self._orders[order.attempt] = order
+            self._not_after[order.attempt] = order.not_after
             code = self._refusal(order) or self._stream.inject(order)
             if code:
                 self._reject(order.attempt, code)
@@ -172,7 +174,7 @@ class Panel:
         return "not_observed" if self._observer.off_because else ""
 
     def _reject(self, attempt: str, code: str) -> None:
-        self._orders.pop(attempt, None)
+        self._not_after.pop(attempt, None)
         self._report(attempt, StageName.REJECTED, code=code)
 
     # between the tracker and the relay
@@ -188,7 +190,7 @@ class Panel:
 
     def _progressed(self, fact: Progress) -> None:
         if isinstance(fact, Taken):
-            self._orders.pop(fact.attempt, None)
+            self._not_after.pop(fact.attempt, None)
             self._report(fact.attempt, StageName.TAKEN, session=fact.session, turn=fact.turn, shown=fact.shown)
         elif isinstance(fact, Finished):
             self._report(fact.attempt, StageName.FINISHED, status=fact.status, text=fact.text, turn=fact.turn)
@@ -207,8 +209,7 @@ class Panel:
             with self._lock:
                 if not write.message:
                     return self._stream.may_write(write)
-                order = self._orders.get(write.attempt)
-                late = order is None or boot_clock() > order.not_after
+                late = boot_clock() > self._not_after.get(write.attempt, 0.0)
                 closing = self._is_closing()
                 if late or closing or not self._stream.may_write(write):
                     self._stream.dropped(write.attempt)
@@ -228,6 +229,7 @@ class Panel:
         def failed() -> None:
             if write.message:
                 with self._lock:
+                    self._not_after.pop(write.attempt, None)
                     self._stream.dropped(write.attempt)
                     self._report(write.attempt, StageName.LOST, code="agent_closed_its_input")
                 self._wake()

@@ -1,6 +1,6 @@
 """One call to the broker and its answer, for commands. Blocking, bounded, and repeated with its key if a broker dies.
 
-Owns nothing but the way there: what may be asked is `broker.app`'s.
+Owns nothing but the way there, a broker that must be started first included: what may be asked is `broker.app`'s.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import secrets
 import select
 import signal
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -18,8 +18,34 @@ from broker.client import Connection
 from broker.errors import BrokerUnreachable, CrossAgentError
 from broker.paths import Home
 from broker.processes import open_death_watch
-from broker.rendezvous import BrokerRecord, living_or_starting, read_record, start_broker, wait_for_broker
+from broker.rendezvous import BrokerRecord, bury, living_or_starting, read_record, start_broker, wait_for_broker
 from broker.wire import Failure, Reply, Request
+
+
+class BroughtUp(NamedTuple):
+    """The broker that lives: ``started`` by us, or another one; ``ended`` says how ours failed, empty if it did not."""
+
+    record: BrokerRecord
+    started: bool
+    ended: str
+
+
+def bring_up(home: Home, deadline: float, *, by_hand: bool = False) -> BroughtUp:
+    """The living broker, started if there is none, within ``deadline`` (monotonic).
+
+    Raises:
+        BrokerUnreachable: none came up in time, or the one that was started has ended.
+    """
+    started = start_broker(home, by_hand=by_hand)
+    record = wait_for_broker(home, deadline, started)
+    ours = record is not None and record.process == started
+    status = bury(started) if started is not None and not ours else None
+    if record is None and status == 0:  # it has met another one, which could not be found yet
+        record = wait_for_broker(home, deadline)
+    ended = f"the broker that was started has ended {_way(status)}" if status else ""
+    if record is None:
+        raise BrokerUnreachable(ended or "no broker came up in time", next_step=f"Read {home.logs}/broker.log.")
+    return BroughtUp(record, ours, ended)
 
 
 def call(home: Home, operation: str, *, start: bool = False, patience: float = 10.0, **parameters: Any) -> dict[str, Any]:
@@ -38,8 +64,7 @@ def call(home: Home, operation: str, *, start: bool = False, patience: float = 1
     while True:
         record = read_record(home)
         if record is None and start:
-            start_broker(home)
-            record = wait_for_broker(home, deadline)
+            record = bring_up(home, deadline).record
         if record is None:
             raise BrokerUnreachable("no broker is running", code="no_broker", next_step="`cross-agent broker start` starts one.")
         answer = _ask(record, request, deadline)
@@ -100,3 +125,7 @@ def _ask(record: BrokerRecord, request: Request, deadline: float) -> Reply | Fai
     finally:
         connection.close()
         context.destroy(0)
+
+
+def _way(status: int) -> str:
+    return f"with exit status {status}" if status > 0 else f"by signal {-status}"

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 import click
 
 from broker import VERSION
-from broker.cli.calls import call, stop_broker
+from broker.cli.calls import bring_up, call, stop_broker
 from broker.errors import CrossAgentError
 from broker.paths import find_home
-from broker.rendezvous import start_broker, wait_for_broker
 
 _PATIENCE = 20.0
 """Seconds that a broker gets to come up or to end."""
@@ -61,11 +60,11 @@ def broker_start() -> None:
     """Start the broker if none is running; also after it died too often to start by itself."""
     home = find_home()
     with _errors():
-        started = start_broker(home, by_hand=True)
-        record = wait_for_broker(home, time.monotonic() + _PATIENCE)
-        if record is None:
-            raise CrossAgentError("the broker did not come up", next_step=f"Read {home.logs}/broker.log.")
-        click.echo(f"broker {'started' if started else 'was running'}: pid {record.pid}, generation {record.generation}")
+        record, started, ended = bring_up(home, time.monotonic() + _PATIENCE, by_hand=True)
+        if ended:
+            click.echo(f"cross-agent: {ended}; see {home.logs}/broker.log", err=True)
+        how = "started" if started else "is running, another one" if ended else "was running"
+        click.echo(f"broker {how}: pid {record.pid}, generation {record.generation}")
 
 
 @broker.command("stop")

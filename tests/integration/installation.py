@@ -40,7 +40,7 @@ def install(root: Path) -> Installation:
     (root / "bin").mkdir(parents=True)
     shutil.copy(ROOT / "bin" / "claude-shim", root / "bin" / "claude-shim")
     (root / "bin" / "codex-shim").symlink_to("claude-shim")
-    for room in ("shims", "broker"):
+    for room in ("shims", "broker", "mcp_server"):
         (root / room).symlink_to(ROOT / room)
     installation = Installation(root)
     installation.write_stamp(sys.executable)

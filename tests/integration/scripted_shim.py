@@ -40,7 +40,7 @@ class ScriptedShim:
         self._agent = agent
         self._store = store
         self.session = session.id
-        self._state = session
+        self._state = self._said = session
         self._script = script
         self._taken_back = taken_back
         self._ledger = Ledger()
@@ -70,11 +70,12 @@ class ScriptedShim:
     def change(self, session: SessionState) -> None:
         """The session is another way now."""
         self._state = session
-        self._client.post(State((session,)))
+        self._client.wake()
 
     # in the client's thread
 
     def _hello(self) -> Register:
+        self._said = self._state
         return Register(
             agent=self._agent,
             version="test",
@@ -117,3 +118,6 @@ class ScriptedShim:
     def _tell(self) -> None:
         for report in self._ledger.take_unsent():
             self._client.send(report)
+        if self._said is not self._state:
+            self._said = self._state
+            self._client.send(State((self._state,)))

@@ -86,6 +86,35 @@ def test_asked_about_one_it_knows_it_tells_all_stages_again_in_order() -> None:
 
 
 @pytest.mark.requirement("SH-30")
+def test_an_answer_is_kept_until_a_broker_has_it_and_no_longer() -> None:
+    ledger = _accepted()
+    ledger.report("a", TAKEN, session="s")
+    ledger.report("a", FINISHED, status="completed", text="answer")
+    _, told = ledger.take_unsent()
+    ledger.ask("a")
+    assert [report.text for report in ledger.take_unsent()] == [None, "answer"], "nobody has said to have it"
+    ledger.seen(told.number)
+    assert "answer" not in [report.text for reports in ledger._told.values() for report in reports]
+    ledger.ask("a")
+    taken, finished = ledger.take_unsent()
+    assert (taken.stage, taken.session) == (TAKEN, "s")
+    assert finished == told._replace(text=None)
+
+
+@pytest.mark.requirement("SH-30")
+def test_an_answer_that_is_heard_when_its_attempt_is_forgotten_leaves_nothing() -> None:
+    ledger = _accepted()
+    ledger.report("a", TAKEN)
+    ledger.report("a", FINISHED, status="completed", text="answer")
+    (*_, told) = ledger.take_unsent()
+    for number in range(2001):
+        ledger.accept(f"a{number}")
+    assert ledger.state("a") is None
+    ledger.seen(told.number)
+    assert "a" not in ledger._told
+
+
+@pytest.mark.requirement("SH-30")
 def test_stages_survive_until_they_are_seen() -> None:
     ledger = _accepted()
     ledger.report("a", WRITTEN)
