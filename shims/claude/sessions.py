@@ -2,6 +2,10 @@
 
 Owns where transcripts are; what their records mean is `transcript`. The slug of a directory is not reversible, so a
 session is found by its id in whichever project it stands.
+
+A missing transcript proves nothing. One is written from the first message on, but not with ``--no-session-persistence`` or
+``CLAUDE_CODE_SKIP_PROMPT_HISTORY``, and it may have been deleted since (2.1.197, 2.1.332). Nothing else in the store tells a
+session that never had a message from those.
 """
 
 from __future__ import annotations
@@ -16,26 +20,26 @@ from shims.jsonline import parse_object
 
 
 def find(store: str, session: str) -> str | None:
-    """The transcript of ``session``, the newest if two projects have one."""
+    """The transcript of ``session``, the newest if two projects have one. Raises OSError."""
     pattern = os.path.join(glob.escape(store), "projects", "*", f"{glob.escape(session)}.jsonl")
     return max(glob.glob(pattern), key=os.path.getmtime, default=None)
 
 
 def record(store: str, session: str, key: str) -> Record:
-    path = find(store, session)
-    if path is None:
-        return Record(Found.ABSENT)
     try:
+        path = find(store, session)
+        if path is None:
+            return Record(Found.UNKNOWN)
         return transcript.record_of(tail.lines_from_first(path, key.encode()), key)
     except OSError:
         return Record(Found.UNKNOWN)
 
 
 def answer_naming(store: str, session: str, token: str) -> Record:
-    path = find(store, session)
-    if path is None:
-        return Record(Found.ABSENT)
     try:
+        path = find(store, session)
+        if path is None:
+            return Record(Found.UNKNOWN)
         return transcript.answer_naming(tail.last_lines(path), token)
     except OSError:
         return Record(Found.UNKNOWN)
@@ -43,10 +47,10 @@ def answer_naming(store: str, session: str, token: str) -> Record:
 
 def names(store: str, session: str) -> Names:
     """The last ``custom-title``, wherever in the file it stands, and the last generated title."""
-    path = find(store, session)
-    if path is None:
-        return Names()
     try:
+        path = find(store, session)
+        if path is None:
+            return Names()
         given = tail.last_line_with(path, b'"type":"custom-title"')
         generated = tail.last_line_with(path, b'"type":"ai-title"')
     except OSError:

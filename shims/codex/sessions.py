@@ -1,7 +1,10 @@
-"""Codex's session store: rollouts, the queue of waiting messages, the index of names. Read only.
+"""Codex's session store: rollouts, the queue of waiting messages, the index of threads, that of names. Read only.
 
-Owns where they are. Of several rollouts for one thread the newest counts. The queue's database is opened read-only and its
-schema taken as measured (0.154.0, 0.171.0); one that looks otherwise decides nothing.
+Owns where they are. Of several rollouts for one thread the newest counts, also an archived one. Databases are opened
+read-only and their schemas taken as measured (0.147.0, 0.154.0, 0.171.0); one that looks otherwise decides nothing.
+
+A thread has a rollout from its first turn on, and soon after a row in the index. Where the rollout is missing, the thread
+either never had a turn, or the file is gone, which proves nothing.
 """
 
 from __future__ import annotations
@@ -19,19 +22,22 @@ from shims.jsonline import as_object, parse_object
 
 def find(store: str, thread: str) -> str | None:
     """The newest rollout of ``thread``."""
-    pattern = os.path.join(glob.escape(store), "sessions", "*", "*", "*", f"rollout-*-{glob.escape(thread)}.jsonl")
-    return max(glob.glob(pattern), default=None)  # the name begins with its time
+    name = f"rollout-*-{glob.escape(thread)}.jsonl"
+    folders = (("sessions", "*", "*", "*"), ("archived_sessions",))
+    found = (path for folder in folders for path in glob.iglob(os.path.join(glob.escape(store), *folder, name)))
+    return max(found, key=os.path.basename, default=None)  # the name begins with its time
 
 
 def record(store: str, thread: str, key: str) -> Record:
-    """Turns first, then the queue: an item leaves the queue when its turn begins."""
-    path = find(store, thread)
+    """The queue is read first, since an item leaves it when its turn begins; what the rollout says of it counts more."""
     try:
         waiting = _waits(store, thread, key)
-        if path is None:
-            return Record(Found.WAITING if waiting else Found.ABSENT)
-        needle = key.encode()
-        found = transcript.record_of(tail.lines_before_first(path, needle), tail.lines_from_first(path, needle), key)
+        path = find(store, thread)
+        if path is not None:
+            needle = key.encode()
+            found = transcript.record_of(tail.lines_before_first(path, needle), tail.lines_from_first(path, needle), key)
+        else:
+            found = Record(Found.ABSENT if waiting or _never_used(store, thread) else Found.UNKNOWN)
     except (OSError, sqlite3.Error):
         return Record(Found.UNKNOWN)
     return Record(Found.WAITING) if found.found is Found.ABSENT and waiting else found
@@ -40,7 +46,7 @@ def record(store: str, thread: str, key: str) -> Record:
 def answer_naming(store: str, thread: str, token: str) -> Record:
     path = find(store, thread)
     if path is None:
-        return Record(Found.ABSENT)
+        return Record(Found.UNKNOWN)
     try:
         return transcript.answer_naming(tail.last_lines(path), token)
     except OSError:
@@ -58,9 +64,33 @@ def names(store: str, thread: str) -> Names:
 
 def _waits(store: str, thread: str, key: str) -> bool:
     """Whether the message waits in the thread's queue. Raises sqlite3.Error for a schema we do not know."""
-    path = os.path.join(store, "queue_1.sqlite")
+    path = _queue(store)
     if not os.path.exists(path):
         return False
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2)) as database:
-        rows = database.execute("SELECT payload_json FROM queued_items WHERE thread_id = ?", (thread,)).fetchall()
+    rows = _rows(path, "SELECT payload_json FROM queued_items WHERE thread_id = ?", thread)
     return any(as_object(parse_object(row[0].encode()).get("UserInput")).get("client_id") == key for row in rows)
+
+
+def _never_used(store: str, thread: str) -> bool:
+    """Whether it is certain that the thread, which has no rollout, never had a turn. Raises sqlite3.Error.
+
+    The index must be there and not know it. One that was deleted (``codex delete``) is in no index either, but it stays noted
+    that its queue was used, which is our way in (0.154.0, 0.171.0; 0.147.0 has no queue and notes nothing).
+    """
+    indexes = glob.glob(os.path.join(glob.escape(store), "state_*.sqlite"))
+    if not indexes or any(_rows(path, "SELECT 1 FROM threads WHERE id = ?", thread) for path in indexes):
+        return False
+    queue = _queue(store)
+    revisions = "queued_thread_revisions"
+    if not os.path.exists(queue) or not _rows(queue, "SELECT 1 FROM sqlite_master WHERE name = ?", revisions):
+        return True
+    return not _rows(queue, f"SELECT 1 FROM {revisions} WHERE thread_id = ?", thread)
+
+
+def _queue(store: str) -> str:
+    return os.path.join(store, "queue_1.sqlite")
+
+
+def _rows(path: str, query: str, value: str) -> list[tuple[str]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2)) as database:
+        return database.execute(query, (value,)).fetchall()

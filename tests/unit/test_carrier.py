@@ -77,6 +77,9 @@ def test_a_reloaded_window_settles_when_its_new_shim_registers(tmp_path: Path, s
     sessions.mkdir(parents=True)
     record = {"pid": sleeper.pid, "sessionId": "s1", "procStart": str(sleeper.start)}
     (sessions / f"{sleeper.pid}.json").write_text(json.dumps(record))
+    transcript = tmp_path / "claude" / "projects" / "-w" / "s1.jsonl"
+    transcript.parent.mkdir(parents=True)
+    transcript.write_text('{"type":"user","uuid":"somebody else\'s"}\n')
 
     async def story() -> None:
         async with engine(tmp_path) as made:
