@@ -226,12 +226,8 @@ class Carrier:
             return
         elif report.status == "completed" and report.text.strip():
             await self._replies.answered(delivery, report.text, attempt=closed)
-        elif report.status == "interrupted":
-            await self.without_answer(delivery, closed, "its turn was interrupted by the person at that session")
-        elif report.status == "completed":
-            await self.without_answer(delivery, closed, "its turn ended without a final message")
         else:
-            await self.without_answer(delivery, closed, "its turn failed: the agent or its model reported an error")
+            await self.without_answer(delivery, closed, _ENDS.get(report.status, _ENDS["failed"]))
         self.ended(delivery)
 
     async def without_answer(self, delivery: Delivery, attempt: Attempt, reason: str) -> None:
@@ -259,7 +255,7 @@ class Carrier:
         elif delivery.state is State.AWAITING:
             await self.without_answer(delivery, closed, f"the agent gave it up: {code}")
             self.ended(delivery)
-        elif code == "busy" or self._return_may_retry(delivery):
+        elif code in _UNTOUCHED or self._return_may_retry(delivery):
             await self._book.apply(delivery, Event.BUSY, attempt=closed)
             self._again_in(1.0, delivery)  # what it waits for may have happened meanwhile
         else:
@@ -373,3 +369,14 @@ _REFUSALS = {
     "no_new_conversation": "the agent opened no new conversation",
     "stale_generation": "the order came from a broker that has been replaced",
 }
+
+_ENDS = {
+    "completed": "its turn ended without a final message",
+    "interrupted": "its turn was interrupted by the person at that session",
+    "declined": "the person at that session declined what its turn asked for, which ended it",
+    "failed": "its turn failed: the agent or its model reported an error",
+}
+"""Why a turn has no answer, by the status that its shim reported."""
+
+_UNTOUCHED = frozenset(("busy", "ended_waiting"))
+"""Rejections after which the message goes out again: it was not written, or the agent ended while it only waited there."""

@@ -96,9 +96,10 @@ class StageReport(NamedTuple):
     session: str = ""
     """The session that the message went to; differs from the asked one when an empty panel got its first conversation."""
     code: str = ""
-    """REJECTED, LOST: a stable reason (`busy`, `closed`, `too_late`, `wrong_session`, `not_accepting`, `withdrawn`, …)."""
+    """REJECTED, LOST: a stable reason (`busy`, `closed`, `too_late`, `wrong_session`, `not_accepting`, `withdrawn`,
+    `ended_waiting`, …)."""
     status: str = ""
-    """FINISHED: `completed`, `interrupted` or `failed`."""
+    """FINISHED: `completed`, `interrupted`, `declined` (an approval was refused, which ended it) or `failed`."""
     text: str | None = None
     """FINISHED: the turn's final text; None when the shim could not see it."""
     turn: str = ""

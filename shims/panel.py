@@ -136,6 +136,7 @@ class Panel:
     def agent_ended(self) -> None:
         """The agent's process is gone: what it held is lost here, and its records must tell."""
         with self._lock:
+            self._stream.agent_ended()
             self._collect()
             for attempt in self._ledger.open_attempts():
                 self._report(attempt, StageName.LOST, code="agent_ended")

@@ -312,6 +312,9 @@ class ClaudeStream:
         if self._current is not None and self._current.attempt == attempt:
             self._current = None
 
+    def agent_ended(self) -> None:
+        """Its transcript tells what it had."""
+
     # the sieve
 
     def outstanding(self) -> bool:

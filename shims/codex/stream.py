@@ -382,6 +382,9 @@ class CodexStream:
             thread.turn_since = 0.0
         self._ours.rejected(injection, "agent_refused")
 
+    def agent_ended(self) -> None:
+        """Its queue outlives it, and its records tell the rest."""
+
     # the sieve
 
     def outstanding(self) -> bool:

@@ -88,6 +88,10 @@ class Session:
             self.turn_since = now
         self.running = running
 
+    def waits(self, prompt: str) -> bool:
+        """Whether the queue, as it was last shown, still holds ``prompt`` back."""
+        return prompt in self._queue and prompt != self.running and bool(self.running)
+
     def completed(self, prompt: str) -> None:
         """A turn has ended; after a cancelled one the queue is not shown again (measured with 1.0.41)."""
         if prompt == self.running:

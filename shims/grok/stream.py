@@ -249,6 +249,14 @@ class GrokStream:
         line = encoded({"jsonrpc": "2.0", "method": "_x.ai/queue/remove", "params": parameters})
         self.writes.append(Write(line, attempt))
 
+    def agent_ended(self) -> None:
+        """What waited in its memory is gone with it. That a turn begins is told before its model is asked."""
+        for attempt, prompt in list(self._prompts.items()):
+            session = self._sessions.get(prompt.order.session)
+            if session is not None and session.waits(prompt.order.key):
+                self.dropped(attempt)
+                self.progress.append(Rejected(attempt, "ended_waiting"))
+
     def _our_answer(self, ours: OurRequest, message: dict[str, Any]) -> None:
         prompt = self._prompts.pop(ours.attempt, None)
         if prompt is None:

@@ -13,7 +13,7 @@ from broker.processes import identify
 from shims.agent import Found, Names, Record
 from shims.grok import live, sessions
 
-SESSION, KEY, OTHER, TOKEN = "01a2-s1", "dlv_1", "6224c6a5", "req_1"
+SESSION, KEY, OTHER, TOKEN = "01a2-s1", "dlv_1", "6224c6a5", "req_1796057219366_33ee41"
 
 Frame = dict[str, Any]
 
@@ -117,9 +117,9 @@ def test_what_cannot_be_read_decides_nothing(store: Store, broken: str) -> None:
 
 @pytest.mark.requirement("SE-08", "SH-34")
 def test_the_turn_that_names_the_token_at_its_end(store: Store) -> None:
-    store.write(said("req_1 is asked\nnot this", OTHER), ended(prompt=OTHER), said(f"pong\n{TOKEN}"), ended())
+    store.write(said("req_1796057219366_33ee41 is asked\nnot this", OTHER), ended(prompt=OTHER), said(f"pong\n{TOKEN}"), ended())
     assert sessions.answer_naming(str(store.path), SESSION, TOKEN) == Record(Found.ANSWERED, f"pong\n{TOKEN}", KEY)
-    assert sessions.answer_naming(str(store.path), SESSION, "req_2").found is Found.ABSENT
+    assert sessions.answer_naming(str(store.path), SESSION, "req_1796057219366_33ee42").found is Found.ABSENT
     store.write(said(f"pong\n{TOKEN}"))
     assert sessions.answer_naming(str(store.path), SESSION, TOKEN).found is Found.ABSENT, "its turn has not ended"
 

@@ -382,6 +382,24 @@ def test_one_at_a_time_in_each_session() -> None:
     panel.inject(session=S2, attempt="a3", key="dlv_3")
 
 
+@pytest.mark.requirement("DE-22")
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        (queue(KEY, running=P1), [Rejected("a1", "ended_waiting")]),
+        (queue(KEY), []),  # the next that runs, as far as anybody saw
+        (queue(running=P1), []),
+        (queue(running=KEY), [Taken("a1", S1, KEY)]),
+    ],
+)
+def test_what_was_seen_to_wait_when_the_agent_died_never_ran(last: Frame, told: list[Progress]) -> None:
+    panel = Panel()
+    panel.inject()
+    panel.agent(last)
+    panel.stream.agent_ended()
+    assert panel.progress() == told
+
+
 def test_after_the_editors_end_nothing_is_begun() -> None:
     panel = Panel()
     panel.stream.editor_ended()
