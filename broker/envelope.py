@@ -1,8 +1,7 @@
-"""The frame around a message, and what may be believed of an answer. No I/O.
+"""The frame around a message. No I/O.
 
 Owns every word that is added to a message (DE-10 to DE-13). Nothing in a body can pass for the frame: lines that look like
-it are quoted visibly. Nothing in an answer is parsed but its closing line: which request it belongs to is said by the last
-line that names any request id, and by the broker's own record.
+it are quoted visibly. Nothing in an answer is parsed but its closing line, by `closing`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ WAITED_VISIBLY = 120.0
 _SUMMARISED = 4096
 """Characters of a body that its summary is taken from; a body may have a million, and the loop must not wait."""
 
-_TOKEN = re.compile(r"\breq_[0-9]{10,16}_[0-9a-f]{6}\b")
 _LOOKS_LIKE_OURS = re.compile(
     r"\s*(?:(?:=|[^\w\s]{2,})\s*cross\W?agent\s+bridge\b"
     r"|(?:request|queued|reply\W?to|your message|transport failure)\s*:"
@@ -170,18 +168,6 @@ def neutralised(body: str) -> str:
     return "".join(line if line.isspace() or not _LOOKS_LIKE_OURS.match(_folded(line)) else QUOTE + line for line in lines)
 
 
-def closing_token(answer: str) -> str | None:
-    """The request id that ``answer`` belongs to: the last one that its closing line names, wherever some reader ends a line."""
-    found = _TOKEN.findall(_closing_line(answer))
-    return found[-1] if found else None
-
-
-def without_closing_token(answer: str, token: str) -> str:
-    """The answer as its reader needs it: without the closing line if that holds nothing but the request id."""
-    whole, last = answer.rstrip(), _closing_line(answer)
-    return whole.removesuffix(last.rstrip()).rstrip() if last.strip(" \t`*_") == token else whole
-
-
 def sanitised(text: str) -> str:
     """``text`` without control and invisible characters, for one-line display; stored text stays raw."""
     return "".join(c for c in text if c in "\n\t " or unicodedata.category(c)[0] != "C")
@@ -208,10 +194,6 @@ def _folded(line: str) -> str:
 def _one_line(text: str) -> str:
     """An id or name of somebody else's, for a line of the frame."""
     return " ".join(sanitised(text).split())
-
-
-def _closing_line(answer: str) -> str:
-    return next((line for line in reversed(answer.splitlines()) if line.strip()), "")
 
 
 def _from(sender: Sender) -> str:

@@ -14,6 +14,7 @@ from broker import envelope
 from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.clock import boot_clock, wall_clock
+from broker.closing import closes_with, without_closing_token
 from broker.deliveries import Attempt as AttemptRecord
 from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
 from broker.envelope import Sender, Thread
@@ -49,9 +50,8 @@ class Replies:
         self, request: Delivery, answer: str, *, attempt: AttemptRecord | None, recovered: str = "", by_transcript: bool = False
     ) -> Delivery:
         """The request has its answer. Raises IllegalStepError when it has ended already."""
-        token = envelope.closing_token(answer)
-        confirmed = bool(request.token) and token == request.token
-        text = envelope.without_closing_token(answer, request.token) if confirmed else answer
+        confirmed = closes_with(answer, request.token)
+        text = without_closing_token(answer, request.token) if confirmed else answer
         flags = {FLAG_CONFIRMED} if confirmed else set() if request.raw else {FLAG_INTERIM}
         flags |= {FLAG_FROM_TRANSCRIPT} if by_transcript else set()
         flags |= {FLAG_RECOVERED} if recovered else set()

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from broker import envelope
 from broker.book import Book
+from broker.closing import closes_with
 from broker.deliveries import Attempt, Delivery, Evidence, State
 from broker.processes import parse_process_id
 from broker.reader import Reader
@@ -113,7 +113,7 @@ class Watch:
     def _may_be_interim(self, delivery: Delivery, attempt: Attempt, record: Record) -> bool:
         if record.found is not Found.ANSWERED or not self._route.runs(attempt):
             return False
-        return not delivery.token or envelope.closing_token(record.text) != delivery.token
+        return not closes_with(record.text, delivery.token)
 
     def _is_gone_from_a_dead_queue(self, delivery: Delivery, attempt: Attempt, record: Record) -> bool:
         """It waited in a queue of the agent's that outlived its process, and was taken out there by hand."""

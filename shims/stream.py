@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from broker.closing import closes_with as closes_with
+
 if TYPE_CHECKING:
     from broker.wire import Inject, SessionState
 
@@ -30,7 +32,7 @@ class Taken(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The turn of ``attempt`` ended: `completed`, `interrupted` or `failed`; ``text`` None: its words were not seen."""
+    """The turn of ``attempt`` ended: `completed`, `interrupted`, `declined`, `failed`; ``text`` None: its words were not seen."""
 
     attempt: str
     status: str
@@ -119,9 +121,6 @@ class Stream(Tracker, Protocol):
         """Tries to take back what waits in the agent; its answer shows as `Rejected`."""
         ...
 
-
-def closes_with(text: str | None, token: str) -> bool:
-    """Whether ``text`` names ``token`` on its last line that holds anything (SH-34)."""
-    if not text or not token:
-        return False
-    return token in text.rstrip().rsplit("\n", 1)[-1]
+    def agent_ended(self) -> None:
+        """Its process is gone, and all that it wrote was seen: what provably never ran shows as `Rejected`."""
+        ...

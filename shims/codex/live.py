@@ -1,13 +1,12 @@
 """Codex's writer locks: which process holds which thread.
 
-Owns reading of ``<store>/thread-writer-locks``; never takes a lock for longer than the look. The process that has a thread
+Owns the look at who holds the files of ``<store>/thread-writer-locks``; never takes a lock. The process that has a thread
 loaded holds ``<thread>.lock`` with ``flock`` for as long as it has it loaded; the kernel frees it after a kill. Measured
 with codex-cli 0.147.0 and 0.171.0 (protocols: codex.md, section 3).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Mapping
 
@@ -17,22 +16,6 @@ from broker.processes import ProcessId, identify
 def store(environment: Mapping[str, str]) -> str:
     """Codex's data directory as a process with ``environment`` sees it."""
     return environment.get("CODEX_HOME") or os.path.join(os.path.expanduser("~"), ".codex")
-
-
-def is_held(store: str, thread: str) -> bool:
-    """Whether some process has ``thread`` loaded."""
-    try:
-        fd = os.open(_lock(store, thread), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(fd)
 
 
 def holders(store: str, thread: str) -> list[ProcessId]:

@@ -19,6 +19,8 @@ from shims.stream import Finished, Progress, Rejected, Taken, Write
 SESSION = "6f1b9d1e-0000-4000-8000-000000000001"
 OTHER = "6f1b9d1e-0000-4000-8000-000000000002"
 KEY = "d0d0d0d0-0000-4000-8000-000000000003"
+TOKEN = "req_1700000000000_abcdef"
+OTHER_TOKEN = "req_1700000000001_fedcba"
 
 Frame = dict[str, Any]
 
@@ -102,7 +104,7 @@ def answer(request: str, **response: Any) -> Frame:
     return {"type": "control_response", "response": {"subtype": "success", "request_id": request, "response": response}}
 
 
-def order(session: str = SESSION, attempt: str = "a1", key: str = KEY, token: str = "req_1") -> Inject:
+def order(session: str = SESSION, attempt: str = "a1", key: str = KEY, token: str = TOKEN) -> Inject:
     return Inject("d1", attempt, key, token, session, "the message", 1, 1e9)
 
 
@@ -295,10 +297,13 @@ def test_idle_2_1_197() -> None:
 def test_without_the_echo_the_token_tells() -> None:
     panel = Panel(replays=False)
     panel.stream.inject(order())
-    panel.agent(init(), result("somebody else's\nanswer about req_1\n\nand more"))
+    panel.agent(init(), result(f"somebody else's\nanswer about {TOKEN}\n\nand more"))
     assert panel.progress() == []
-    panel.agent(init(), result("my answer\n\nreq_1  \n"))
-    assert panel.progress() == [Taken("a1", SESSION, KEY, False), Finished("a1", "completed", "my answer\n\nreq_1  \n", "r1")]
+    panel.agent(init(), result(f"{TOKEN} is done, so is {OTHER_TOKEN}"))
+    assert panel.progress() == [], "the last one tells, here as in the broker"
+    panel.agent(init(), result(f"my answer\n\n{TOKEN}  \n"))
+    finished = Finished("a1", "completed", f"my answer\n\n{TOKEN}  \n", "r1")
+    assert panel.progress() == [Taken("a1", SESSION, KEY, False), finished]
 
 
 @pytest.mark.requirement("SH-41", "SH-43")

@@ -18,6 +18,7 @@ from shims.observe import Observer
 from shims.stream import Finished, Progress, Rejected, Taken, Write
 
 T1, T2, U1, U2, Q1 = "019a-t1", "019a-t2", "019a-u1", "019a-u2", "019a-q1"
+TOKEN = "req_1700000000000_abcdef"
 
 Frame = dict[str, Any]
 
@@ -57,7 +58,7 @@ def approval(number: int = 0, thread: str = T1) -> Frame:
     return {"method": "item/commandExecution/requestApproval", "id": number, "params": asked}
 
 
-def order(session: str = T1, attempt: str = "a1", key: str = "key-1", token: str = "req_1", **more: str) -> Inject:
+def order(session: str = T1, attempt: str = "a1", key: str = "key-1", token: str = TOKEN, **more: str) -> Inject:
     return Inject("d1", attempt, key, token, session, "the message", 1, 1e9, **more)
 
 
@@ -360,10 +361,10 @@ def test_how_a_turn_ended(status: str, told: str) -> None:
 def test_without_its_client_id_the_token_tells() -> None:
     panel = Panel()
     panel.queue()
-    panel.agent(*started(U2), *completed("about req_1\nand more", U2))
+    panel.agent(*started(U2), *completed(f"about {TOKEN}\nand more", U2))
     assert panel.progress() == [Taken("a1", T1)]
-    panel.agent(*started(), *completed("my answer\nreq_1"))
-    assert panel.progress() == [Finished("a1", "completed", "my answer\nreq_1", U1)]
+    panel.agent(*started(), *completed(f"my answer\n{TOKEN}"))
+    assert panel.progress() == [Finished("a1", "completed", f"my answer\n{TOKEN}", U1)]
 
 
 @pytest.mark.requirement("SH-52")
@@ -669,8 +670,8 @@ realistic = st.sampled_from(
     [
         *started(),
         *user_item("key-1"),
-        *agent_item("words req_1"),
-        *completed("req_1"),
+        *agent_item(f"words {TOKEN}"),
+        *completed(TOKEN),
         *completed(None, status="interrupted"),
         approval(),
         notice("thread/closed"),

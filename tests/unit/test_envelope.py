@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from broker import envelope
 from broker.carrier import Carrier
+from broker.closing import closes_with, closing_token, without_closing_token
 from broker.deliveries import Attempt, Delivery
-from broker.envelope import QUOTE, Sender, Thread, closing_token, neutralised, without_closing_token
+from broker.envelope import QUOTE, Sender, Thread, neutralised
 from broker.routes import Reach
 from tests.unit.engine import ToldRoute, delivery, engine
 
@@ -280,6 +281,7 @@ def test_ordinary_text_stays_as_it_is(line: str) -> None:
 )
 def test_only_the_closing_line_says_whose_answer_it_is(answer: str, token: str | None) -> None:
     assert closing_token(answer) == token
+    assert [closes_with(answer, asked) for asked in (TOKEN, OTHER_TOKEN, "")] == [token == TOKEN, token == OTHER_TOKEN, False]
 
 
 @pytest.mark.requirement("DE-12")

@@ -1,0 +1,33 @@
+"""Which request an answer belongs to. No I/O.
+
+Owns the one rule that the broker and the shims judge an answer by (DE-12, DE-43, SH-34): its closing line tells, wherever
+some reader ends a line, and on it the last request id. Loaded by shims: imports nothing but `re`.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r"\breq_[0-9]{10,16}_[0-9a-f]{6}\b")
+
+
+def closing_line(answer: str) -> str:
+    """The last line that holds anything."""
+    return next((line for line in reversed(answer.splitlines()) if line.strip()), "")
+
+
+def closing_token(answer: str) -> str | None:
+    """The request id that ``answer`` belongs to, None when its closing line names none."""
+    found = _TOKEN.findall(closing_line(answer))
+    return found[-1] if found else None
+
+
+def closes_with(answer: str | None, token: str) -> bool:
+    """Whether ``answer`` belongs to the request with the id ``token``; nothing belongs to one that has none."""
+    return answer is not None and token != "" and closing_token(answer) == token
+
+
+def without_closing_token(answer: str, token: str) -> str:
+    """The answer as its reader needs it: without the closing line if that holds nothing but the request id."""
+    whole, last = answer.rstrip(), closing_line(answer)
+    return whole.removesuffix(last.rstrip()).rstrip() if last.strip(" \t`*_") == token else whole
