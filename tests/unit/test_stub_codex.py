@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shims.codex.stub.config import parse_subset
+from shims.stub_toml import parse_subset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ before ``next`` before ``later``; messages of one priority that wait together be
 
 from __future__ import annotations
 
-from shims.claude.stub.transcript import uuid4
+from shims.stub_values import uuid4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 
-from shims.claude.stub.transcript import iso_now, uuid4
 from shims.stub_io import write_all
+from shims.stub_values import iso_now, uuid4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ Owns the rules and the one open ``can_use_tool`` request; runs no tool.
 
 from __future__ import annotations
 
-from shims.claude.stub.transcript import uuid4
 from shims.stub_loop import Wait
+from shims.stub_values import uuid4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,10 +17,11 @@ from shims.claude.stub.options import MODES, Options, UsageError, is_uuid
 from shims.claude.stub.registry import LiveRecord
 from shims.claude.stub.slash import finish_quietly, run_command, runs_locally
 from shims.claude.stub.tools import Toolbox
-from shims.claude.stub.transcript import Transcript, uuid4
+from shims.claude.stub.transcript import Transcript
 from shims.claude.stub.turn import Turn
 from shims.stub_io import Lines, complain
 from shims.stub_loop import Loop
+from shims.stub_values import uuid4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Owns what a command does and says; a command that the generation doesn't know is
 
 from __future__ import annotations
 
-from shims.claude.stub.transcript import uuid4
+from shims.stub_values import uuid4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

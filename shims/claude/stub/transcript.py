@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import time
+
+from shims.stub_values import iso_now, uuid4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,16 +197,3 @@ def find_title(options: Options, title: str) -> str | None:
 
 
 # values
-
-
-def uuid4() -> str:
-    raw = bytearray(os.urandom(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def iso_now() -> str:
-    now = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"

@@ -12,10 +12,10 @@ from shims.claude.stub.attachments import file_attachments
 from shims.claude.stub.frames import assistant_message
 from shims.claude.stub.permissions import Question, verdict
 from shims.claude.stub.tools import Outcome, no_such_tool
-from shims.claude.stub.transcript import uuid4
 from shims.script import Step, find_script, next_step
 from shims.stub_io import Gate
 from shims.stub_loop import Wait
+from shims.stub_values import uuid4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,14 +13,15 @@ import signal
 from shims.codex.stub import rollout as store
 from shims.codex.stub import submissions
 from shims.codex.stub.checks import check_id, check_params
-from shims.codex.stub.config import Config, ConfigError
+from shims.codex.stub.config import Config
 from shims.codex.stub.history import agent_message, user_message
-from shims.codex.stub.rollout import uuid7
 from shims.codex.stub.thread import Thread
 from shims.codex.stub.threads import ThreadMethods
 from shims.codex.stub.wire import INTERNAL, INVALID_PARAMS, RpcError, Wire
 from shims.stub_io import Lines, complain
 from shims.stub_loop import Loop
+from shims.stub_toml import ConfigError
+from shims.stub_values import uuid7
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

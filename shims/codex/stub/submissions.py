@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 
-from shims.codex.stub.rollout import uuid7
+from shims.stub_values import uuid7
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

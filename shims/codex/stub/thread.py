@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 
 from shims.codex.stub.history import TurnRecord, read_turns
-from shims.codex.stub.rollout import Rollout, WriterLock, thread_id_of, uuid7, write_name
+from shims.codex.stub.rollout import Rollout, WriterLock, thread_id_of, write_name
 from shims.codex.stub.submissions import Submissions
 from shims.codex.stub.turn import Turn
+from shims.stub_values import uuid7
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

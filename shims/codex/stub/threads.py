@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from shims.codex.stub import rollout as store
 from shims.codex.stub.checks import check_id
-from shims.codex.stub.rollout import uuid7
 from shims.codex.stub.thread import Thread
 from shims.codex.stub.tools import ThreadServers
 from shims.codex.stub.wire import INTERNAL, NOT_SUPPORTED, RpcError
+from shims.stub_values import uuid7
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

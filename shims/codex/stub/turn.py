@@ -10,10 +10,10 @@ import os
 import time
 
 from shims.codex.stub.history import agent_message, user_message
-from shims.codex.stub.rollout import uuid7
 from shims.script import Step, next_step
 from shims.stub_io import Gate
 from shims.stub_loop import Wait
+from shims.stub_values import uuid7
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
