@@ -79,8 +79,13 @@ class Book:
 
     # changing
 
-    async def add_request(self, delivery: Delivery, body: str, receipt: Callable[[Delivery], dict[str, Any]]) -> Delivery:
+    async def add_request(
+        self, delivery: Delivery, body: str, receipt: Callable[[Delivery], dict[str, Any]], fingerprint: str = ""
+    ) -> Delivery:
         """Records a request: it spends a hop of its conversation, and carries the receipt that a repeated call gets.
+
+        Args:
+            fingerprint: what tells a repetition of its call from another call.
 
         Raises:
             Refusal: no hop is left.
@@ -92,6 +97,8 @@ class Book:
             if hop > allowed:
                 raise hop_limit(delivery.conversation, allowed)
             numbered = replace(delivery, hop=hop, max_hops=allowed)
+            if fingerprint:
+                transaction.add_call(delivery.id, delivery.request_key, fingerprint)
             return transaction.add_delivery(replace(numbered, receipt=receipt(numbered)), body)
 
         fail_point("broker.request.before")

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from broker import envelope, guards
@@ -21,6 +22,7 @@ from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_de
 from broker.panels import Panels
 from broker.resolve import Selected, resolve
 from broker.settings import CallerSettings, Grants, caller_settings
+from broker.store import Transaction
 from shims.agent import agent
 
 _REPEAT_WINDOW = 60.0
@@ -46,21 +48,18 @@ class SendCall:
     settings: dict[str, str] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
-        text = hashlib.sha256(self.message.encode(errors="surrogatepass")).hexdigest()
-        return f"{self.origin}/{self.target}/{self.session}/{self.new_session}/{self.conversation}/{self.raw}/{text}"
+        """The same for every call of this origin that says the same to the same target; tells nobody what it says."""
+        said = (self.origin, self.target, self.session, self.new_session, self.conversation, self.raw, self.message)
+        return hashlib.sha256("\0".join(map(str, said)).encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(slots=True)
-class _Recent:
-    """A call of the last minute: when it was made or cancelled, what it says, and its receipt as it comes."""
+class _UnderWay:
+    """A call whose receipt is not there yet; ``cancelled`` is when its client did that, 0 if it did not."""
 
-    at: float
     fingerprint: str
     task: asyncio.Task[dict[str, Any]]
-    cancelled: bool = False
-
-    def refused(self) -> bool:
-        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+    cancelled: float = 0.0
 
 
 class Sends:
@@ -79,8 +78,10 @@ class Sends:
         self._panels = panels
         self._grants = grants
         self._is_live = is_live
-        self._recent: dict[str, _Recent] = {}
-        """Calls by their key, for as long as one may be cancelled and repeated."""
+        self._under_way: dict[str, _UnderWay] = {}
+        """Calls by their key."""
+        self._notes: set[asyncio.Future[None]] = set()
+        """Cancellations on their way to the disk."""
 
     async def send(self, call: SendCall) -> dict[str, Any]:
         """The receipt of ``call``; a call that was made before gets the receipt it got then.
@@ -90,38 +91,64 @@ class Sends:
         """
         known = self._book.store.by_request_key(call.key)
         if known is not None:
-            return known.receipt
-        self._forget_old()
-        recent = self._recent.get(call.key)
-        if recent is not None:
-            return await asyncio.shield(recent.task)
-        fingerprint = call.fingerprint()
-        cancelled = next((r for r in self._recent.values() if r.cancelled and r.fingerprint == fingerprint), None)
-        if cancelled is not None and not cancelled.refused():
-            cancelled.cancelled = False  # one repetition each
-            receipt = await asyncio.shield(cancelled.task)
-            return {**receipt, "note": f"{receipt['note']} This repeats a cancelled call: nothing was sent again."}
-        loop = asyncio.get_running_loop()
-        recent = self._recent[call.key] = _Recent(loop.time(), fingerprint, loop.create_task(self._accept(call)))
+            return _receipt_for(call.key, known)
+        under_way = self._under_way.get(call.key)
+        if under_way is None:
+            fingerprint = call.fingerprint()
+            before = [other.task for other in self._under_way.values() if other.cancelled and other.fingerprint == fingerprint]
+            task = asyncio.get_running_loop().create_task(self._answer(call, fingerprint, before))
+            under_way = self._under_way[call.key] = _UnderWay(fingerprint, task)
         try:
             # A client that cancels the call does not stop the delivery: it is the broker's from here on (DE-21).
-            return await asyncio.shield(recent.task)
+            return await asyncio.shield(under_way.task)
         except asyncio.CancelledError:
             self.cancelled(call.key)  # told before the call was begun
             raise
 
     def cancelled(self, key: str) -> None:
-        """The client has cancelled a call, whether or not it was answered: it may repeat it without sending twice (MC-09)."""
-        recent = self._recent.get(key)
-        if recent is not None:
-            recent.at = asyncio.get_running_loop().time()
-            recent.cancelled = True
+        """The client has cancelled a call, whether or not it was answered: it may repeat it without sending twice (MC-09).
 
-    def _forget_old(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._recent = {k: r for k, r in self._recent.items() if now - r.at < _REPEAT_WINDOW or not r.task.done()}
+        Told again by each process that meets a new broker, of the calls that it remembers.
+        """
+        under_way = self._under_way.get(key)
+        if under_way is None:
+            self._note_cancelled(key, wall_clock())
+        elif not under_way.cancelled:
+            under_way.cancelled = wall_clock()
 
-    async def _accept(self, call: SendCall) -> dict[str, Any]:
+    def _note_cancelled(self, key: str, at: float) -> None:
+        note = self._book.store.write(lambda transaction: transaction.cancel_call(key, at))
+        self._notes.add(note)
+        note.add_done_callback(self._noted)
+
+    def _noted(self, note: asyncio.Future[None]) -> None:
+        self._notes.discard(note)
+        if not note.cancelled():
+            note.exception()  # the store has told the broker, which ends
+
+    async def _answer(self, call: SendCall, fingerprint: str, before: list[asyncio.Task[dict[str, Any]]]) -> dict[str, Any]:
+        """The receipt of a new call. ``before``: cancelled calls that say the same, and may or may not be recorded yet."""
+        try:
+            if before:
+                await asyncio.wait(before)
+            repeated = await self._repeated(call.key, fingerprint)
+            return repeated if repeated is not None else await self._accept(call, fingerprint)
+        finally:
+            if at := self._under_way.pop(call.key).cancelled:
+                self._note_cancelled(call.key, at)
+
+    async def _repeated(self, key: str, fingerprint: str) -> dict[str, Any] | None:
+        """The receipt of the cancelled call that this one repeats, and from now on stands for: one repetition each."""
+        store = self._book.store
+        if self._notes:
+            await asyncio.wait(self._notes)
+        while (identifier := store.cancelled_call(fingerprint, wall_clock() - _REPEAT_WINDOW)) is not None:
+            if await store.write(partial(Transaction.repeat_call, delivery=identifier, key=key)):
+                delivery = self._book.delivery(identifier)
+                return _receipt_for(key, delivery) if delivery is not None else None
+        return None
+
+    async def _accept(self, call: SendCall, fingerprint: str) -> dict[str, Any]:
         guards.check_text(call.message)
         settings = caller_settings(call.settings, self._grants())
         guards.check_panels_used(settings)
@@ -163,7 +190,7 @@ class Sends:
         )
         warnings = self._warnings(call, selected, settings, changes)
         receipt = self._receipt(delivery, call, selected, warnings)
-        added = await self._book.add_request(delivery, call.message, lambda numbered: _numbered(receipt, numbered))
+        added = await self._book.add_request(delivery, call.message, lambda numbered: _numbered(receipt, numbered), fingerprint)
         self._carrier.carry(added)
         return added.receipt
 
@@ -256,6 +283,14 @@ class Sends:
             "warnings": warnings,
             "warning": " ".join(warning["text"] for warning in warnings),
         }
+
+
+def _receipt_for(key: str, delivery: Delivery) -> dict[str, Any]:
+    """What the call named ``key`` is told of the delivery that it stands for."""
+    receipt = delivery.receipt
+    if key == delivery.request_key:
+        return receipt
+    return {**receipt, "note": f"{receipt['note']} This repeats a cancelled call: nothing was sent again."}
 
 
 def _numbered(receipt: dict[str, Any], delivery: Delivery) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The database: deliveries, attempts, conversations, message bodies. One writer thread, group commit.
+"""The database: deliveries, the calls that caused them, attempts, conversations, message bodies. One writer thread, group commit.
 
 Owns the schema and every SQL statement that changes it. A change is durable (WAL, ``synchronous=FULL``) before the future
 of its `write` resolves, so nothing is visible outside that a crash could take back. Every transaction checks the broker's
@@ -48,6 +48,10 @@ CREATE TABLE IF NOT EXISTS deliveries (
   UNIQUE (parent, kind)
 );
 CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (state) WHERE state IN ('queued', 'delivering', 'awaiting-peer');
+CREATE TABLE IF NOT EXISTS calls (
+  delivery TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, cancelled REAL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS calls_cancelled ON calls (fingerprint, cancelled) WHERE cancelled IS NOT NULL;
 CREATE TABLE IF NOT EXISTS bodies (delivery TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS attempts (
   id TEXT PRIMARY KEY, delivery TEXT NOT NULL, open INTEGER NOT NULL, evidence TEXT NOT NULL, record TEXT NOT NULL
@@ -119,8 +123,16 @@ class Store:
         return _delivery(row) if row else None
 
     def by_request_key(self, key: str) -> Delivery | None:
-        row = self._reader.execute(f"{_SELECT} WHERE request_key = ?", (key,)).fetchone()
+        """What the call named ``key`` has caused, or stands for since it repeated a cancelled one."""
+        of_call = "request_key = ?1 OR id = (SELECT delivery FROM calls WHERE key = ?1)"
+        row = self._reader.execute(f"{_SELECT} WHERE {of_call}", (key,)).fetchone()
         return _delivery(row) if row else None
+
+    def cancelled_call(self, fingerprint: str, since: float) -> str | None:
+        """The delivery of the first call that says this, was cancelled after ``since``, and has not been repeated yet."""
+        query = "SELECT delivery FROM calls WHERE fingerprint = ? AND cancelled > ? ORDER BY cancelled LIMIT 1"
+        row = self._reader.execute(query, (fingerprint, since)).fetchone()
+        return str(row[0]) if row else None
 
     def open_deliveries(self) -> list[Delivery]:
         states = "('queued', 'delivering', 'awaiting-peer')"
@@ -232,6 +244,19 @@ class Transaction:
         self._connection.execute("INSERT INTO bodies VALUES (?, ?)", (delivery.id, _whole(body)))
         return replace(delivery, sequence=cursor.lastrowid or 0)
 
+    def add_call(self, delivery: str, key: str, fingerprint: str) -> None:
+        """Notes which call a delivery is owed to, for its repetition (MC-09)."""
+        self._connection.execute("INSERT INTO calls VALUES (?, ?, ?, NULL)", (delivery, key, fingerprint))
+
+    def cancel_call(self, key: str, now: float) -> None:
+        """The first cancellation counts; of a call that caused nothing there is nothing to note."""
+        self._connection.execute("UPDATE calls SET cancelled = ? WHERE key = ? AND cancelled IS NULL", (now, key))
+
+    def repeat_call(self, delivery: str, key: str) -> bool:
+        """The call named ``key`` takes the place of a cancelled one; False: another repetition was faster."""
+        change = "UPDATE calls SET key = ?, cancelled = NULL WHERE delivery = ? AND cancelled IS NOT NULL"
+        return self._connection.execute(change, (key, delivery)).rowcount == 1
+
     def update_delivery(self, delivery: Delivery, expected: State) -> None:
         """Overwrites the row, which must still be in ``expected``. Raises LookupError when it is not."""
         cursor = self._connection.execute(
@@ -265,8 +290,8 @@ class Transaction:
     def expire(self, before: float) -> int:
         """Forgets what was finished before ``before``, and conversations that nothing is left of; returns how many deliveries."""
         old = "state IN ('delivered', 'failed', 'uncertain', 'withdrawn') AND json_extract(record, '$.updated') < ?"
-        self._connection.execute(f"DELETE FROM attempts WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
-        self._connection.execute(f"DELETE FROM bodies WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
+        for table in ("attempts", "bodies", "calls"):
+            self._connection.execute(f"DELETE FROM {table} WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
         forgotten = self._connection.execute(f"DELETE FROM deliveries WHERE {old}", (before,)).rowcount
         unused = "created < ? AND id NOT IN (SELECT conversation FROM deliveries)"
         self._connection.execute(f"DELETE FROM conversations WHERE {unused}", (before,))

@@ -7,6 +7,7 @@ names alone. Who is calling is decided in the broker.
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ class BrokerConnection:
             with process.lock:
                 process.trouble = None  # of an earlier broker
                 self._lines.clear()  # whatever was meant for an earlier one is said again as far as it is open
-                lines = process.session.connected()
+                lines = process.session.connected(time.monotonic())
                 self._ready = True
             for line in lines:
                 self._client.send(McpLine(line))

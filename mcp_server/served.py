@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import VERSION
 from broker.errors import CrossAgentError, Fenced, Refusal
-from mcp_server import surface
+from mcp_server import packing, surface
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -28,6 +28,8 @@ _INBOX_BYTES = 64 * 1024 * 1024
 
 _LINE_BYTES = 100
 """What a line costs besides its own bytes."""
+
+_NOT_READ = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the line is too long to be read"}}'
 
 _STREAM = 1000
 """Messages between the SDK and a session's line queue."""
@@ -159,6 +161,10 @@ class _Session:
                     self._waiting -= len(line) + _LINE_BYTES
                     try:
                         message = _parse(sdk, line)
+                    except packing.TooLong as error:  # no thin process of ours sends it, so nobody here knows its id
+                        log.warning("an MCP session sent %s; it was not read", error)
+                        self._send(_NOT_READ)
+                        continue
                     except (ValueError, RecursionError):
                         continue  # garbage ends nothing, and is owed no answer
                     if isinstance(message, sdk.types.JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -240,12 +246,24 @@ def _identity(request_id: object) -> str:
     return f"{type(request_id).__name__}:{request_id}"
 
 
-def _parse(sdk: _Sdk, line: bytes) -> Any:
-    """One message. Half a character, as an agent that cuts text may send it, is replaced; the SDK refuses it."""
+def _parse(sdk: _Sdk, data: bytes) -> Any:
+    """One message. Half a character, as an agent that cuts text may send it, is replaced; the SDK refuses it.
+
+    Raises:
+        TooLong: it must not be decoded in the loop.
+        ValueError, RecursionError: it is no message.
+    """
+    line, text = packing.unpack(data)
     try:
-        return sdk.types.jsonrpc_message_adapter.validate_json(line)
+        message = sdk.types.jsonrpc_message_adapter.validate_json(line)
     except ValueError:
-        return sdk.types.jsonrpc_message_adapter.validate_python(_encodable(json.loads(line)))
+        message = sdk.types.jsonrpc_message_adapter.validate_python(_encodable(json.loads(line)))
+    if text is not None:
+        arguments = (getattr(message, "params", None) or {}).get("arguments")
+        if not isinstance(arguments, dict):
+            raise ValueError("a text that belongs to no call")
+        arguments["message"] = text
+    return message
 
 
 def _encodable(value: Any) -> Any:

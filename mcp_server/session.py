@@ -1,14 +1,17 @@
 """The thin session: what a per-session MCP process remembers of its client, so that brokers may come and go. No I/O.
 
-Owns the client's handshake, the ids of its open requests and its open subscription, and nothing else (MC-01). The
-handshake, `ping` and the tool list are answered here, from bytes made beforehand, whether or not a broker is there (MC-08).
-To a new broker generation the handshake, the subscription and every unanswered request are said again: a request keeps its
-id, so that the broker knows a repeated one by its key.
+Owns the client's handshake, the ids of its open requests, its open subscription and its latest cancellations, and nothing
+else (MC-01). The handshake, `ping` and the tool list are answered here, from bytes made beforehand, whether or not a broker
+is there (MC-08). To a new broker generation the handshake, the cancellations, the subscription and every unanswered request
+are said again: a request keeps its id, so that the broker knows a repeated one by its key.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
+
+from mcp_server import packing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +21,10 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CALL_DEADLINE = 30.0
 """Seconds after which an unanswered request is answered with an error; the broker answers in milliseconds."""
 
-LONGEST_CALL = 8 << 20
-"""Bytes of a call that are still passed on; a message of the greatest size stays far below, and the broker serves others."""
+CANCELLED_FOR = 60.0
+"""Seconds after its cancellation in which a call may be repeated without sending twice (MC-09): then no broker need know."""
+
+_CANCELLED_AT_MOST = 1000
 
 
 class ThinSession:
@@ -35,6 +40,8 @@ class ThinSession:
         self._handshake_id: object = None
         self._subscriptions: dict[str, bytes] = {}
         self._open: dict[str, _Request] = {}
+        self._cancelled: deque[tuple[bytes, float]] = deque(maxlen=_CANCELLED_AT_MOST)
+        """The lines of cancellations, and when they came."""
         self._read_only = {
             tool["name"]
             for tool in answers["tools"][max(answers["tools"])]["tools"]
@@ -56,12 +63,17 @@ class ThinSession:
         """
         message = _object(line)
         method = message.get("method")
-        if not isinstance(method, str):
-            return [], self._forward(line)  # an answer to a request of the server's, or nothing at all
+        if not isinstance(method, str):  # an answer to a request of the server's, or nothing at all
+            return [], self._forward(line) if len(line) <= packing.LONGEST_JSON else []
         if "id" not in message:
-            return [], self._notification(method, message, line)
+            return [], self._notification(method, message, line, now) if len(line) <= packing.LONGEST_JSON else []
         if message["id"] is None or isinstance(message["id"], (float, bool, list, dict)):
             return [], []
+        tool = _tool(message) if method == "tools/call" else None
+        try:
+            line = packing.pack(line, message)
+        except packing.TooLong as error:
+            return [self._error(message["id"], tool, _TOO_LONG if error.text else _TOO_BIG, code=-32600)], []
         answer = self._beforehand(method, message, line)
         if answer is not None:
             return [answer], self._forward(line) if method == "initialize" else []
@@ -69,10 +81,8 @@ class ThinSession:
         if method == "subscriptions/listen":
             self._subscriptions[key] = line
         else:
-            request = self._open[key] = _Request(line, now + CALL_DEADLINE, _tool(message) if method == "tools/call" else None)
-            if len(line) > LONGEST_CALL:
-                return [self._give_up(key, _TOO_LONG)], []
-            request.passed_on = self._connected
+            self._open[key] = _Request(message["id"], line, now + CALL_DEADLINE, tool)
+            self._open[key].passed_on = self._connected
         return [], self._forward(line)
 
     def _beforehand(self, method: str, message: dict[str, Any], line: bytes) -> bytes | None:
@@ -100,7 +110,7 @@ class ThinSession:
             return _result(message["id"], self._answers["tools"][version])
         return None
 
-    def _notification(self, method: str, message: dict[str, Any], line: bytes) -> list[bytes]:
+    def _notification(self, method: str, message: dict[str, Any], line: bytes, now: float) -> list[bytes]:
         if method == "notifications/initialized" and self._handshake:
             self._handshake = [*self._handshake[:1], line]
         if method == "notifications/cancelled":
@@ -108,8 +118,9 @@ class ThinSession:
             if isinstance(parameters, dict):
                 key = _key(parameters.get("requestId"))
                 self._open.pop(key, None)  # a cancelled request is owed no answer
-                self._subscriptions.pop(key, None)
                 self._acknowledged.discard(key)
+                if self._subscriptions.pop(key, None) is None:
+                    self._cancelled.append((line, now))  # the broker that is told of it may be dead already
         return self._forward(line)
 
     def _forward(self, line: bytes) -> list[bytes]:
@@ -117,15 +128,20 @@ class ThinSession:
 
     # from the broker
 
-    def connected(self) -> list[bytes]:
-        """A broker serves this session: the lines that bring it to where the last one was."""
+    def connected(self, now: float) -> list[bytes]:
+        """A broker serves this session: the lines that bring it to where the last one was.
+
+        Cancellations come before the calls that may be repetitions of what was cancelled.
+        """
         self._connected = True
         if self._handshake:
             self._swallow.add(_key(self._handshake_id))
         self._swallow_acknowledgement = set(self._acknowledged)
         for request in self._open.values():
             request.passed_on = True
-        return [*self._handshake, *self._subscriptions.values(), *(request.line for request in self._open.values())]
+        cancelled = (line for line, at in self._cancelled if now - at < CANCELLED_FOR)
+        requests = (request.line for request in self._open.values())
+        return [*self._handshake, *cancelled, *self._subscriptions.values(), *requests]
 
     def disconnected(self) -> None:
         self._connected = False
@@ -171,14 +187,15 @@ class ThinSession:
 
     def _give_up(self, key: str, why: dict[str, Any]) -> bytes:
         request = self._open.pop(key)
-        identifier = _object(request.line)["id"]
-        if request.tool is None:
-            error = {"code": -32603, "message": why["error"]}
-            return _line({"jsonrpc": "2.0", "id": identifier, "error": error})
-        if request.passed_on and request.tool not in self._read_only:
+        if request.passed_on and request.tool is not None and request.tool not in self._read_only:
             told = "a broker had the call already, and whether it took effect is not known"
             step = "Before you repeat the call, look with bridge_status whether it took effect."
             why = {**why, "error": f"{why['error']}; {told}", "next_step": f"{why['next_step']} {step}", "retry_safe": False}
+        return self._error(request.identifier, request.tool, why)
+
+    def _error(self, identifier: object, tool: str | None, why: dict[str, Any], code: int = -32603) -> bytes:
+        if tool is None:
+            return _line({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why["error"]}})
         text = json.dumps(why, ensure_ascii=False)
         result = {"content": [{"type": "text", "text": text}], "structuredContent": why, "isError": True}
         if not self._handshake:
@@ -189,9 +206,10 @@ class ThinSession:
 class _Request:
     """One that is owed an answer. ``tool``: what it calls, None if it calls none; ``passed_on``: a broker may have had it."""
 
-    __slots__ = ("deadline", "line", "passed_on", "tool")
+    __slots__ = ("deadline", "identifier", "line", "passed_on", "tool")
 
-    def __init__(self, line: bytes, deadline: float, tool: str | None) -> None:
+    def __init__(self, identifier: object, line: bytes, deadline: float, tool: str | None) -> None:
+        self.identifier = identifier
         self.line = line
         self.deadline = deadline
         self.tool = tool
@@ -201,8 +219,16 @@ class _Request:
 _TOO_LONG = {
     "ok": False,
     "code": "message_too_long",
-    "error": f"the call has over {LONGEST_CALL >> 20} MiB",
+    "error": f"the message has over {packing.LONGEST_TEXT >> 20} MiB",
     "next_step": "Write the material to a file and send its path with a summary.",
+    "retry_safe": True,
+}
+
+_TOO_BIG = {
+    "ok": False,
+    "code": "bad_argument",
+    "error": f"the call has over {packing.LONGEST_JSON >> 10} KiB besides its message",
+    "next_step": "Call again with what is long in the message.",
     "retry_safe": True,
 }
 

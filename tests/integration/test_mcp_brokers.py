@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,93 @@ def test_a_call_that_was_answered_while_it_was_cancelled_is_not_sent_twice(world
     assert "nothing was sent again" in again["note"]
     assert third["delivery_id"] != receipt["delivery_id"], "said once more, it is meant"
     world.finished(2)
+
+
+@pytest.mark.requirement("MC-09")
+@pytest.mark.parametrize("when", ["before it died", "after it died", "after it died with the receipt"])
+def test_a_call_whose_broker_died_is_cancelled_and_repeated_without_sending_twice(
+    world: World, client: McpClient, when: str
+) -> None:
+    """It was recorded, and the repetition meets the next broker."""
+    target = world.codex()
+    target.registered()
+    number = {
+        "before it died": cancelled_before_its_broker_died,
+        "after it died": cancelled_into_the_void,
+        "after it died with the receipt": cancelled_unanswered,
+    }[when](world, client, target.session)
+
+    again = client.call("send_to_codex", message="M1", session_id=target.session)
+
+    assert "nothing was sent again" in again["note"]
+    assert [request["id"] for request in world.requests()] == [again["delivery_id"]]
+    assert client.count(lambda m: m.get("id") == number) == ("receipt" not in when)
+    world.kill_broker()
+    third = client.call("send_to_codex", message="M1", session_id=target.session)
+    assert third["delivery_id"] != again["delivery_id"], "said once more, it is meant"
+    world.finished(2)
+    assert target.handed_over("M1") == 2
+
+
+def cancelled_before_its_broker_died(world: World, client: McpClient, session: str) -> int:
+    number = post_send(client, session, "M1")
+    assert client.answer(number)["result"]["structuredContent"]["ok"]
+    client.send(cancelled(number))
+    assert client.call("bridge_status")["ok"]
+    world.kill_broker()
+    return number
+
+
+def cancelled_into_the_void(world: World, client: McpClient, session: str) -> int:
+    number = post_send(client, session, "M1")
+    assert client.answer(number)["result"]["structuredContent"]["ok"]
+    with standing_still(client):
+        world.kill_broker()
+        client.send(cancelled(number))
+    return number
+
+
+def cancelled_unanswered(world: World, client: McpClient, session: str) -> int:
+    """The client's process sleeps while its broker records the call and dies of it."""
+    with ExitStack() as still:
+        with locked(world):
+            number = post_send(client, session, "M1")
+            assert client.call("bridge_status")["ok"]
+            broker = world.broker()
+            still.enter_context(standing_still(client))
+            world.arm("broker.request.after")
+        assert gone_within(broker.pid, 5)
+        client.send(cancelled(number))
+    return number
+
+
+@pytest.mark.requirement("MC-09", "MC-31")
+def test_a_repetition_whose_broker_died_before_it_was_answered_sends_nothing_either(world: World, client: McpClient) -> None:
+    """Nor does the repetition of that one, once it is cancelled in its turn."""
+    target = world.codex()
+    held = gate(world, "g")
+    target.registered()
+    target.say(f"[[slowreply {held} own answer]]")
+    number = post_send(client, target.session, "M1")
+    receipt = client.answer(number)["result"]["structuredContent"]
+    client.send(cancelled(number))
+    assert client.call("bridge_status")["ok"]
+    first = world.broker()
+    world.arm("broker.commit.after")
+
+    number = post_send(client, target.session, "M1")
+    again = client.answer(number)["result"]["structuredContent"]
+
+    assert not world.is_armed("broker.commit.after")
+    assert gone_within(first.pid, 5)
+    assert again["delivery_id"] == receipt["delivery_id"]
+    assert "nothing was sent again" in again["note"]
+    client.send(cancelled(number))
+    third = client.call("send_to_codex", message="M1", session_id=target.session)
+    assert third["delivery_id"] == receipt["delivery_id"]
+    assert [request["id"] for request in world.requests()] == [receipt["delivery_id"]]
+    open_gate(held)
+    world.finished(1)
 
 
 # not to be had (MC-05, MC-08, MC-32)
@@ -401,6 +489,14 @@ def locked(world: World) -> Iterator[None]:
         database.execute("BEGIN IMMEDIATE")
         yield
         database.execute("ROLLBACK")
+
+
+@contextmanager
+def standing_still(client: McpClient) -> Iterator[None]:
+    """The client's MCP process notices nothing meanwhile."""
+    client.kill(signal.SIGSTOP)
+    yield
+    client.kill(signal.SIGCONT)
 
 
 class ForeignBroker:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mcp_server.session import LONGEST_CALL
+from mcp_server.packing import LONGEST_TEXT
 from tests.integration.environments import ROOMS, link_packages, make_venv
 from tests.integration.lines import Lines
 from tests.integration.panels import McpClient
@@ -112,7 +112,7 @@ def test_lines_of_16_mib(world: World) -> None:
     client.write(b'{"jsonrpc":"2.0","method":"notifications/' + b"y" * (16 << 20) + b'"}\n')
     refused = client.call("send_to_codex", message="z" * (16 << 20), session_id="nobody")
     assert (refused["code"], refused["retry_safe"]) == ("message_too_long", True)
-    refused = client.call("send_to_codex", message="z" * (LONGEST_CALL - 500), session_id="nobody")
+    refused = client.call("send_to_codex", message="z" * LONGEST_TEXT, session_id="nobody")
     assert refused["code"] == "message_too_long"
     assert client.call("bridge_status")["ok"]
     assert client.garbage == []

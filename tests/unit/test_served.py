@@ -33,3 +33,16 @@ def test_a_call_with_half_a_character_is_read() -> None:
     line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"message":"cut \\ud83d"}}}'
     message = _parse(_Sdk(), line)
     assert message.params["arguments"]["message"] == "cut ?"
+
+
+@pytest.mark.requirement("EN-25")
+def test_a_text_behind_its_line_is_put_into_the_call_and_nowhere_else() -> None:
+    call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"message":"","a":1}}}'
+    assert _parse(_Sdk(), call + b"\nhello").params["arguments"] == {"message": "hello", "a": 1}
+    for line in (
+        b'{"jsonrpc":"2.0","id":1,"method":"x"}',
+        b'{"jsonrpc":"2.0","id":1,"result":{}}',
+        call.replace(b'"arguments"', b'"b"'),
+    ):
+        with pytest.raises(ValueError, match="no call"):
+            _parse(_Sdk(), line + b"\nhello")

@@ -253,6 +253,36 @@ def test_a_call_causes_one_delivery_and_spends_one_hop(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.requirement("MC-09")
+def test_a_call_that_was_cancelled_is_repeated_once(tmp_path: Path) -> None:
+    """Whichever broker hears of it: the next one has it from the disk."""
+
+    async def first() -> Delivery:
+        async with opened(tmp_path) as store:
+            book = Book(store, Silent())  # type: ignore[arg-type]
+            made = await book.add_request(delivery(id="dlv_1", request_key="m/1"), "text", lambda _: {}, "f")
+            assert store.cancelled_call("f", 0) is None
+            await store.write(lambda t: t.cancel_call("m/1", 100.0))
+            await store.write(lambda t: t.cancel_call("m/1", 150.0))
+            return made
+
+    async def second(made: Delivery) -> None:
+        async with opened(tmp_path) as store:
+            assert store.cancelled_call("f", 99.0) == "dlv_1"
+            assert store.cancelled_call("f", 100.0) is None, "the first cancellation counts"
+            assert store.cancelled_call("g", 99.0) is None
+            assert await store.write(lambda t: t.repeat_call("dlv_1", "m/2"))
+            assert not await store.write(lambda t: t.repeat_call("dlv_1", "m/3"))
+            assert store.by_request_key("m/1") == store.by_request_key("m/2") == made
+            assert store.by_request_key("m/3") is None
+            await store.write(lambda t: t.cancel_call("m/1", 100.0))
+            assert store.cancelled_call("f", 0) is None, "its place is taken"
+            await store.write(lambda t: t.cancel_call("m/2", 200.0))
+            assert store.cancelled_call("f", 199.0) == "dlv_1"
+
+    asyncio.run(second(asyncio.run(first())))
+
+
 @pytest.mark.requirement("DE-40", "DE-30")
 @pytest.mark.parametrize("kind", [Kind.REPLY, Kind.NOTICE, Kind.PROGRESS])
 def test_a_request_has_one_message_of_each_kind_at_most(tmp_path: Path, kind: Kind) -> None:
@@ -333,12 +363,14 @@ def test_what_is_finished_is_forgotten_some_time_after_its_end_and_what_is_open_
                     await store.write(adding(made))
                     attempt = Attempt(made.id, made.id, "1@1", "", "/s", "s1", 1, open=False)
                     await store.write(lambda t, attempt=attempt: t.save_attempt(attempt))  # type: ignore[misc]
+                    await store.write(lambda t, made=made: t.add_call(made.id, made.id, "f"))  # type: ignore[misc]
             assert await store.write(lambda t: t.expire(now - 100)) == 4
             left = {one.id for one in store.recent_deliveries(100)}
             still_open = {f"{state} 1000" for state in ("queued", "delivering", "awaiting-peer")}
             assert left == {f"{state.value} 10" for state in State} | still_open
             assert {row[0] for row in outside(tmp_path, "SELECT delivery FROM attempts")} == left
             assert {row[0] for row in outside(tmp_path, "SELECT delivery FROM bodies")} == left
+            assert {row[0] for row in outside(tmp_path, "SELECT delivery FROM calls")} == left
 
     asyncio.run(story())
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_server import handshake
-from mcp_server.session import CALL_DEADLINE, LONGEST_CALL, VERSION_KEY, ThinSession
+from mcp_server.packing import LONGEST_JSON, LONGEST_TEXT, unpack
+from mcp_server.session import CALL_DEADLINE, CANCELLED_FOR, VERSION_KEY, ThinSession
 
 Json = dict[str, Any]
 
@@ -63,9 +64,9 @@ class Client:
             self.heard += [json.loads(each) for each in answers]
             self.passed += forward
 
-    def broker_comes(self) -> list[bytes]:
+    def broker_comes(self, now: float = 0.0) -> list[bytes]:
         """What a new broker is told; the earlier one's mail is over."""
-        self.passed = self.session.connected()
+        self.passed = self.session.connected(now)
         return self.passed
 
     def broker_says(self, *lines: bytes) -> None:
@@ -254,9 +255,26 @@ def test_a_cancelled_call_is_owed_nothing(shaken: Client) -> None:
     assert shaken.session.next_deadline() is None
     shaken.broker_says(answer(1))
     shaken.session.disconnected()
-    assert shaken.broker_comes() == [initialize(), INITIALIZED]
+    assert call(1) not in shaken.broker_comes()
     assert shaken.session.overdue(CALL_DEADLINE * 2, WHY) == []
     assert shaken.heard == []
+
+
+@pytest.mark.requirement("MC-09")
+@pytest.mark.parametrize("told", [True, False], ids=["to a broker that died", "to nobody"])
+def test_every_broker_hears_of_a_cancellation_before_the_call_that_may_repeat_it(shaken: Client, told: bool) -> None:
+    shaken.say(call(1), now=10)
+    if told:
+        shaken.say(cancel(1), now=20)
+        assert shaken.passed == [call(1), cancel(1)]
+    shaken.session.disconnected()
+    if not told:
+        shaken.say(cancel(1), now=20)
+    shaken.say(call(2), now=30)
+    expected = [initialize(), INITIALIZED, cancel(1), call(2)]
+    assert shaken.broker_comes(now=30) == expected
+    assert shaken.broker_comes(now=20 + CANCELLED_FOR - 0.1) == expected
+    assert shaken.broker_comes(now=20 + CANCELLED_FOR) == [initialize(), INITIALIZED, call(2)]
 
 
 @pytest.mark.requirement("MC-06")
@@ -335,22 +353,68 @@ def test_a_request_that_is_no_call_gets_an_error(client: Client) -> None:
     assert json.loads(given) == {"jsonrpc": "2.0", "id": "p", "error": {"code": -32603, "message": WHY["error"]}}
 
 
-@pytest.mark.requirement("MC-05", "MC-07")
+# long lines (EN-25)
+
+
+@pytest.mark.requirement("DE-05", "EN-25")
+@pytest.mark.parametrize(
+    "character", ["x", "\u6f22", "\U0001f600", "\x01", '"'], ids=["ascii", "cjk", "emoji", "control", "quote"]
+)
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_message_of_the_greatest_size_goes_behind_its_line(shaken: Client, character: str, escaped: bool) -> None:
+    message: Json = {"method": "tools/call", "id": 1, "params": {"name": "x", "arguments": {"message": character * 1_000_000}}}
+    shaken.say(json.dumps(message, ensure_ascii=escaped).encode())
+    head, text = unpack(shaken.passed[0])
+    assert text == character * 1_000_000
+    message["params"]["arguments"]["message"] = ""
+    assert json.loads(head) == message
+    assert shaken.broker_comes()[-1:] == [b"\n".join((head, text.encode()))], "it is said again as it was"
+    shaken.broker_says(answer(1))
+    assert [heard["id"] for heard in shaken.heard] == [1]
+
+
+@pytest.mark.requirement("EN-25", "MC-07")
+def test_half_a_character_in_a_long_message_is_replaced(shaken: Client) -> None:
+    shaken.say(line("tools/call", 1, name="x", arguments={"message": "x" * LONGEST_JSON + "\ud83d"}))
+    assert unpack(shaken.passed[0])[1] == "x" * LONGEST_JSON + "?"
+
+
+@pytest.mark.requirement("MC-05", "MC-07", "DE-05", "EN-25")
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
-def test_a_call_over_the_bound_is_refused_here(client: Client, modern: bool) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"message": "x" * (LONGEST_TEXT + 1)}, "message_too_long"),
+        ({"message": "x", "session_id": "x" * LONGEST_JSON}, "bad_argument"),
+        ({"message": ["x"] * LONGEST_JSON}, "bad_argument"),
+        ([[]] * LONGEST_JSON, "bad_argument"),
+    ],
+    ids=["text", "another argument", "no text", "no arguments"],
+)
+def test_a_call_over_the_bound_is_refused_here(client: Client, modern: bool, arguments: object, code: str) -> None:
     if not modern:
         client.say(initialize(), INITIALIZED)
     client.broker_comes()
     client.passed.clear()
     client.heard.clear()
-    client.say(line("tools/call", 1, name="send_to_codex", arguments={"message": "x" * LONGEST_CALL}))
+    client.say(line("tools/call", 1, name="send_to_codex", arguments=arguments))
     assert client.passed == []
     result = client.heard[0]["result"]
-    assert (result["structuredContent"]["code"], result["structuredContent"]["retry_safe"]) == ("message_too_long", True)
+    assert (result["structuredContent"]["code"], result["structuredContent"]["retry_safe"]) == (code, True)
     assert result.get("resultType") == ("complete" if modern else None)
+    assert client.session.next_deadline() is None
     client.say(call(2))
     assert client.passed == [call(2)]
-    assert client.session.next_deadline() is not None
+
+
+@pytest.mark.requirement("EN-25")
+def test_what_is_over_the_bound_and_no_call_goes_no_further(shaken: Client) -> None:
+    long = "x" * LONGEST_JSON
+    shaken.say(line("prompts/list", 1, cursor=long), initialize(long, 2), answer(3, long), line("notifications/x", a=long))
+    shaken.say(b"x" + long.encode())
+    assert [(heard["id"], heard["error"]["code"]) for heard in shaken.heard] == [(1, -32600), (2, -32600)]
+    assert shaken.passed == []
+    assert shaken.session.next_deadline() is None
 
 
 # what is no request
