@@ -18,6 +18,11 @@ def rss_mib(pid: int) -> float:
     return _status(pid, "VmRSS") / 1024
 
 
+def peak_mib(pid: int) -> float:
+    """The most resident memory it ever had, in MiB."""
+    return _status(pid, "VmHWM") / 1024
+
+
 def wakeups(pid: int) -> int:
     """How often any thread has been put on a processor again after waiting."""
     return sum(

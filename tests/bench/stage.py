@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,10 +26,17 @@ MCP = (*BARE, str(ROOT / "mcp_server" / "__main__.py"))
 PATIENCE = 30.0
 
 
-def python_child(path: Path, name: str) -> Path:
-    """``children/<name>`` as an executable without an interpreter search in front."""
-    launcher = path / name.removesuffix(".py")
-    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{CHILDREN / name}" "$@"\n')
+_PANEL_CALL = {
+    "claude": ("--input-format", "stream-json", "--replay-user-messages"),
+    "codex": ("app-server",),
+    "grok": ("agent", "stdio"),
+}
+
+
+def python_child(path: Path, name: str, *arguments: str) -> Path:
+    """``children/<name>`` as an executable without an interpreter search in front; ``arguments`` go before all others."""
+    launcher = path / "-".join((name.removesuffix(".py"), *arguments))
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join((*BARE, str(CHILDREN / name), *arguments))} "$@"\n')
     launcher.chmod(0o755)
     return launcher
 
@@ -54,10 +62,12 @@ class Stage:
         self._stack.callback(end, process)
         return process
 
-    def shim(self, child: Path, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        """A Claude panel whose agent is ``child``."""
-        panel = ("--input-format", "stream-json", "--replay-user-messages")
-        return self.spawn((str(ROOT / "bin" / "claude-shim"), str(child), *panel, *arguments), **options)
+    def shim(self, child: Path, *arguments: str, agent: str = "claude", **options: Any) -> subprocess.Popen[bytes]:
+        """A panel whose agent is ``child``, which gets ``arguments`` last."""
+        shim = str(ROOT / "bin" / f"{agent}-shim")
+        self.environment[f"CROSS_AGENT_REAL_{agent.upper()}"] = str(child)
+        wrapped = (str(child),) if agent == "claude" else ()
+        return self.spawn((shim, *wrapped, *_PANEL_CALL[agent], *arguments), **options)
 
     def panel(self, sink: Path, report: str = "-") -> tuple[subprocess.Popen[bytes], str]:
         """A linked panel with a conversation, whose editor reads everything; its session id."""
