@@ -21,6 +21,7 @@ from broker.clock import wall_clock
 from broker.errors import CrossAgentError, Fenced
 from broker.events import Events
 from broker.failpoints import fail_point
+from broker.focus import Focus
 from broker.gaps import Gaps
 from broker.panels import Panel, Panels
 from broker.paths import Home
@@ -92,7 +93,8 @@ class Broker:
         self._grants = read_grants(home)
         self._mcp = McpSessions()
         self._gathered = asyncio.Event()
-        sends = Sends(self._book, self._carrier, self._panels, self._current_grants, self._route.is_live)
+        focus = Focus(self._book, self._panels, self._reader)
+        sends = Sends(self._book, self._carrier, self._panels, focus, self._current_grants, self._route.is_live)
         self._service = Service(
             home,
             self._panels,

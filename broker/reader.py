@@ -10,11 +10,15 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Collection, Iterable
 
 from shims.agent import Found, Names, Record
 
 _AT_ONCE = 2
 _PATIENCE = 60.0
+_SHORT_PATIENCE = 5.0
+"""Seconds for what a caller waits for, and can do without."""
+
 _TRIES = 30
 _TRY_AGAIN = 1.0
 _PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims", "read.py")
@@ -38,13 +42,25 @@ class Reader:
         answer = await self._ask("names", agent, store, session)
         return Names(str(answer.get("name") or ""), str(answer.get("title") or ""))
 
+    async def moved(self, agent: str, sessions: Iterable[tuple[str, str]], ours: Collection[str]) -> dict[str, float]:
+        """When somebody other than us last moved each of ``sessions`` (store, id), whose records tell; soon, or empty.
+
+        Args:
+            ours: the keys of our messages to them.
+        """
+        try:
+            answer = await asyncio.wait_for(self._ask("moved", agent, list(sessions), list(ours)), _SHORT_PATIENCE)
+        except asyncio.TimeoutError:
+            return {}
+        return {session: float(when) for session, when in answer.items() if isinstance(when, (int, float))}
+
     async def _record(self, *question: str) -> Record:
         answer = await self._ask(*question)
         if "found" not in answer:
             return Record(Found.UNKNOWN)
         return Record(Found(answer["found"]), str(answer.get("text") or ""), str(answer.get("turn") or ""))
 
-    async def _ask(self, *question: str) -> dict[str, object]:
+    async def _ask(self, *question: object) -> dict[str, object]:
         async with self._places:
             process = await self._start()
             if process is None:
@@ -52,9 +68,11 @@ class Reader:
             try:
                 output, _ = await asyncio.wait_for(process.communicate(json.dumps(question).encode()), _PATIENCE)
             except asyncio.TimeoutError:
-                process.kill()
-                await process.wait()
                 return {}
+            finally:  # also when nobody waits for the answer any more
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
         try:
             answer = json.loads(output)
         except ValueError:

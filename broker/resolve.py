@@ -1,12 +1,14 @@
 """Which session is meant (SE-20 to SE-24, panel part). Pure: panels in, one target or one clear refusal out.
 
 Owns the order of resolution: a named session, in this window or another; else this window's panels, by the person's focus;
-else a panel that can open a conversation. A named session that does not exist is never replaced by another one.
+else a panel that can open a conversation. A named session that does not exist is never replaced by another one. What only the
+sessions' records tell, `focus` finds out before.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -33,12 +35,15 @@ class Selected:
         return self.state.id if self.state is not None else ""
 
 
-def resolve(target: Agent, caller: Caller, panels: Panels, *, session: str, new: bool) -> Selected:
+def resolve(
+    target: Agent, caller: Caller, panels: Panels, *, session: str, new: bool, moved: Mapping[str, float] | None = None
+) -> Selected:
     """The panel and session that a send goes to.
 
     Args:
         session: what the caller named: an id, an exact name, or nothing.
         new: the caller wants a new conversation.
+        moved: when somebody other than us last moved the sessions that are `tied`, as far as is known.
 
     Raises:
         Refusal: contradictory, unknown, ambiguous, or nobody there.
@@ -53,7 +58,7 @@ def resolve(target: Agent, caller: Caller, panels: Panels, *, session: str, new:
         return named(target, caller, panels, session)
     if new:
         return _opening(target, caller, panels)
-    found = _focused(target, caller, panels)
+    found = _focused(target, caller, panels, moved or {})
     if found is not None:
         return found
     return _opening(target, caller, panels)
@@ -93,17 +98,30 @@ def named(target: Agent, caller: Caller, panels: Panels, wanted: str) -> Selecte
     )
 
 
-def _focused(target: Agent, caller: Caller, panels: Panels) -> Selected | None:
-    """This window's panels: the one a human typed into last, else the one opened last (SE-22)."""
-    here = [
+def tied(target: Agent, caller: Caller, panels: Panels) -> dict[str, Panel]:
+    """This window's sessions, by id, among which only their records tell which was in use last; empty when they need not."""
+    here = _candidates(target, caller, panels)
+    if any(state.last_human for _, state in here):
+        return {}
+    sessions = {state.id: panel for panel, state in here}
+    return sessions if len(sessions) > 1 else {}
+
+
+def _focused(target: Agent, caller: Caller, panels: Panels, moved: Mapping[str, float]) -> Selected | None:
+    """This window's panels: the one a human typed into last, else the one that moved last, else the one opened last (SE-22)."""
+    here = _candidates(target, caller, panels)
+    if not here:
+        return None
+    panel, state = max(here, key=lambda found: (found[1].last_human, moved.get(found[1].id, 0.0), found[1].opened))
+    return Selected(panel, state, "panel-focus")
+
+
+def _candidates(target: Agent, caller: Caller, panels: Panels) -> list[tuple[Panel, SessionState]]:
+    return [
         (panel, state)
         for panel, state in panels.sessions(target.name)
         if _here(panel, caller) and state.id != caller.session and state.accepts and not panel.closing
     ]
-    if not here:
-        return None
-    panel, state = max(here, key=lambda found: (found[1].last_human, found[1].opened))
-    return Selected(panel, state, "panel-focus")
 
 
 def _opening(target: Agent, caller: Caller, panels: Panels) -> Selected:

@@ -19,6 +19,7 @@ from broker.callers import Caller
 from broker.carrier import Carrier
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
+from broker.focus import Focus
 from broker.panels import Panels
 from broker.resolve import Selected, resolve
 from broker.settings import CallerSettings, Grants, caller_settings
@@ -70,12 +71,14 @@ class Sends:
         book: Book,
         carrier: Carrier,
         panels: Panels,
+        focus: Focus,
         grants: Callable[[], Grants],
         is_live: Callable[[str, str], bool],
     ) -> None:
         self._book = book
         self._carrier = carrier
         self._panels = panels
+        self._focus = focus
         self._grants = grants
         self._is_live = is_live
         self._under_way: dict[str, _UnderWay] = {}
@@ -155,7 +158,9 @@ class Sends:
         guards.check_explicit_target(settings, session=call.session, new=call.new_session)
         target = agent(call.target)
         guards.check_same_agent(target, call.caller, session=call.session, allowed=call.allow_same_agent)
-        selected = resolve(target, call.caller, self._panels, session=call.session.strip(), new=call.new_session)
+        session = call.session.strip()
+        moved = {} if session or call.new_session else await self._focus.moved(target, call.caller)
+        selected = resolve(target, call.caller, self._panels, session=session, new=call.new_session, moved=moved)
         guards.check_not_self(call.caller, selected)
         guards.check_accepts(selected)
         conversation, max_hops = self._conversation(call, settings)

@@ -3,7 +3,7 @@ write them is gone.
 
 Owns rows 3 to 9 of the crash table. An instance that lives is asked, and only it may say `never`; one that is dead is
 judged by the agent's key, once its child and every other holder of the session are proven gone (DE-22). What can't be
-proven is uncertain, and is not sent again.
+proven is uncertain, and is not sent again; missing records prove nothing (the agent's folder says when they do).
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
   record TEXT NOT NULL,
   UNIQUE (parent, kind)
 );
+CREATE INDEX IF NOT EXISTS deliveries_to ON deliveries (agent, session);
 CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (state) WHERE state IN ('queued', 'delivering', 'awaiting-peer');
 CREATE TABLE IF NOT EXISTS calls (
   delivery TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, cancelled REAL
@@ -142,6 +143,12 @@ class Store:
     def recent_deliveries(self, limit: int) -> list[Delivery]:
         rows = self._reader.execute(f"{_SELECT} ORDER BY sequence DESC LIMIT ?", (limit,)).fetchall()
         return [_delivery(row) for row in rows]
+
+    def keys_to(self, agent: str, session: str, limit: int) -> list[str]:
+        """The agent-side keys of the newest messages to ``session``."""
+        query = "SELECT json_extract(record, '$.key') FROM deliveries WHERE agent = ? AND session = ?"
+        rows = self._reader.execute(f"{query} ORDER BY sequence DESC LIMIT ?", (agent, session, limit))
+        return [str(row[0]) for row in rows]
 
     def body(self, delivery: str) -> str | None:
         row = self._reader.execute("SELECT text FROM bodies WHERE delivery = ?", (delivery,)).fetchone()

@@ -7,7 +7,7 @@ this; everything odd about one of them is a field or a function here, with the m
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -22,7 +22,8 @@ class Found(str, Enum):
     """What an agent's own records say of a message, looked up by its key (DE-22)."""
 
     ABSENT = "absent"
-    """No trace: it never got in, or went with its process. Handing it over again is safe once every holder is gone."""
+    """There are records, or it is certain why there are none, and no trace: it never got in, or went with its process.
+    Handing it over again is safe once every holder is gone."""
     WAITING = "waiting"
     """In a queue of the agent's that outlives its process: it will run when the session is opened next."""
     OPEN = "open"
@@ -30,7 +31,7 @@ class Found(str, Enum):
     ANSWERED = "answered"
     INTERRUPTED = "interrupted"
     UNKNOWN = "unknown"
-    """The records cannot be read, or do not decide it."""
+    """The records are missing or cannot be read, or do not decide it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class Agent:
         record: what the agent's files say of a key: (store, session, key) → Record. Blocking; run in the reader process.
         answer_naming: the final words of the turn that closes with a token: (store, session, token) → Record. Blocking.
         names: how a session is called: (store, session) → Names. Blocking.
+        moved: when somebody other than us last moved a session, by its records, 0 when they do not say: (store, session, the
+            keys of what was ours) → wall-clock seconds. Blocking.
         store_variable: the environment variable that moves its data directory; default_store: where it is, below the home.
     """
 
@@ -89,6 +92,7 @@ class Agent:
     record: Callable[[str, str, str], Record]
     answer_naming: Callable[[str, str, str], Record]
     names: Callable[[str, str], Names]
+    moved: Callable[[str, str, Collection[str]], float]
     store_variable: str
     default_store: str
 

@@ -1,7 +1,8 @@
 """The reader program: one question on stdin, one answer on stdout, both JSON. Started by `broker.reader`.
 
 ``["record" | "answer_naming", agent, store, session, key]`` → ``{"found", "text", "turn"}``;
-``["names", agent, store, session]`` → ``{"name", "title"}``. Reads the agent's files and nothing else.
+``["names", agent, store, session]`` → ``{"name", "title"}``; ``["moved", agent, [[store, session], …], [key, …]]`` →
+``{session: seconds}``. Reads the agent's files and nothing else.
 """
 
 import json
@@ -20,6 +21,8 @@ def main() -> None:
     described = agent(name)
     if question == "names":
         answer = asdict(described.names(rest[0], rest[1]))
+    elif question == "moved":
+        answer = {session: described.moved(store, session, frozenset(rest[1])) for store, session in rest[0]}
     elif question == "record":
         answer = asdict(described.record(rest[0], rest[1], rest[2]))
     else:

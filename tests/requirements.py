@@ -52,7 +52,7 @@ PARTLY: dict[str, str] = {
     "SE-10": f"scope bounds the listing of panels; stores come with {SESSIONS}",
     "SE-20": f"panels of this and other windows; pins, stores and new conversations on disk come with {SESSIONS}",
     "SE-21": f"for panels; stores come with {SESSIONS}",
-    "SE-22": f"for panels; pins come with {SESSIONS}",
+    "SE-22": f"among panels, by who typed, by their records, by who was opened; pins come with {SESSIONS}",
     "SE-23": f"for panels; stores come with {SESSIONS}",
     "SE-24": f"for panels; last activity among candidates comes with {SESSIONS}",
     "SE-29": f"refused before any look-up; pins, which must not count, come with {SESSIONS}",

@@ -34,6 +34,7 @@ AGENT = Agent(
     record=sessions.record,
     answer_naming=sessions.answer_naming,
     names=sessions.names,
+    moved=sessions.moved,
     store_variable="CLAUDE_CONFIG_DIR",
     default_store=".claude",
 )

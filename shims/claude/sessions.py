@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Collection
 
 from shims import tail
 from shims.agent import Found, Names, Record
 from shims.claude import transcript
 from shims.jsonline import parse_object
+from shims.moved import search_back
 
 
 def find(store: str, session: str) -> str | None:
@@ -43,6 +45,15 @@ def answer_naming(store: str, session: str, token: str) -> Record:
         return transcript.answer_naming(tail.last_lines(path), token)
     except OSError:
         return Record(Found.UNKNOWN)
+
+
+def moved(store: str, session: str, ours: Collection[str]) -> float:
+    """When somebody other than us last moved ``session``; 0 when its records do not say."""
+    try:
+        path = find(store, session)
+        return search_back(path, lambda lines: transcript.last_of_others(lines, ours)) if path is not None else 0.0
+    except OSError:
+        return 0.0
 
 
 def names(store: str, session: str) -> Names:

@@ -7,11 +7,12 @@ are no evidence. SDK and panel sessions write no end of a turn: the last assista
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from shims.agent import Found, Record
 from shims.jsonline import as_object, parse_object
+from shims.moved import moment
 from shims.stream import closes_with
 
 
@@ -51,6 +52,33 @@ def answer_naming(lines: Iterable[bytes], token: str) -> Record:
         if message.get("stop_reason") not in (None, "tool_use") and closes_with(text, token):
             return Record(Found.ANSWERED, text)
     return Record(Found.ABSENT)
+
+
+def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:
+    """When the last record of a turn was written that no message of ours began; ``ours`` are the uuids of our messages.
+
+    Whose turn it is that stands before the first prompt in sight, nobody knows: it does not count.
+    """
+    theirs, last = False, 0.0
+    for line in lines:
+        entry = parse_object(line)
+        if entry.get("isSidechain") is True or entry.get("type") not in ("user", "assistant", "attachment"):
+            continue  # what is noted beside the conversation, also when a message is queued or a session ends
+        theirs = _is_theirs(entry, theirs, ours)
+        if theirs:
+            last = max(last, moment(entry))
+    return last
+
+
+def _is_theirs(entry: dict[str, Any], before: bool, ours: Collection[str]) -> bool:
+    """Whether the turn is not ours from ``entry`` on; a word of the person's into a turn of ours makes it theirs."""
+    attachment = as_object(entry.get("attachment"))
+    if attachment.get("type") == "queued_command":
+        source = attachment.get("source_uuid")
+        return before or (isinstance(source, str) and source not in ours)
+    if not _is_prompt(entry) or _interrupts(entry) or entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
+        return before
+    return str(entry.get("uuid")) not in ours
 
 
 def _is_message(entry: dict[str, Any], key: str) -> bool:

@@ -31,6 +31,7 @@ AGENT = Agent(
     record=sessions.record,
     answer_naming=sessions.answer_naming,
     names=sessions.names,
+    moved=sessions.moved,
     store_variable="CODEX_HOME",
     default_store=".codex",
 )

@@ -12,12 +12,14 @@ from __future__ import annotations
 import glob
 import os
 import sqlite3
+from collections.abc import Collection
 from contextlib import closing
 
 from shims import tail
 from shims.agent import Found, Names, Record
 from shims.codex import transcript
 from shims.jsonline import as_object, parse_object
+from shims.moved import search_back
 
 
 def find(store: str, thread: str) -> str | None:
@@ -51,6 +53,15 @@ def answer_naming(store: str, thread: str, token: str) -> Record:
         return transcript.answer_naming(tail.last_lines(path), token)
     except OSError:
         return Record(Found.UNKNOWN)
+
+
+def moved(store: str, thread: str, ours: Collection[str]) -> float:
+    """When somebody other than us last moved ``thread``; 0 when its records do not say."""
+    try:
+        path = find(store, thread)
+        return search_back(path, lambda lines: transcript.last_of_others(lines, ours)) if path is not None else 0.0
+    except OSError:
+        return 0.0
 
 
 def names(store: str, thread: str) -> Names:

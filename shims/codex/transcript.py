@@ -7,11 +7,12 @@ a turn ends with ``task_complete`` or ``turn_aborted``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from shims.agent import Found, Record
 from shims.jsonline import as_object, parse_object
+from shims.moved import moment
 from shims.stream import closes_with
 
 
@@ -59,16 +60,43 @@ def answer_naming(lines: Iterable[bytes], token: str) -> Record:
     return Record(Found.ABSENT)
 
 
+def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:
+    """When the last record of a turn was written that no message of ours began; ``ours`` are the client ids of our messages.
+
+    A turn that has begun is nobody's until its message says whose; so is what stands before the first message in sight.
+    """
+    theirs, last = False, 0.0
+    for line in lines:
+        entry = parse_object(line)
+        event = _event_of(entry)
+        if event.get("type") == "task_started":
+            theirs = False
+        elif (message := _user_message(event)) is not None:
+            theirs = str(message.get("client_id")) not in ours  # a word of the person's into a turn of ours makes it theirs
+        if theirs:
+            last = max(last, moment(entry))
+    return last
+
+
 def _event(line: bytes) -> dict[str, Any]:
-    entry = parse_object(line)
+    return _event_of(parse_object(line))
+
+
+def _event_of(entry: dict[str, Any]) -> dict[str, Any]:
     return as_object(entry.get("payload")) if entry.get("type") == "event_msg" else {}
 
 
-def _client_id(event: dict[str, Any]) -> object:
+def _user_message(event: dict[str, Any]) -> dict[str, Any] | None:
+    """What of ``event`` holds a user's message; None: it is another event."""
     if event.get("type") == "user_message":
-        return event.get("client_id")
+        return event
     item = as_object(event.get("item"))
-    return item.get("client_id") if event.get("type") == "item_completed" and item.get("type") == "UserMessage" else None
+    return item if event.get("type") == "item_completed" and item.get("type") == "UserMessage" else None
+
+
+def _client_id(event: dict[str, Any]) -> object:
+    message = _user_message(event)
+    return message.get("client_id") if message is not None else None
 
 
 def _agent_words(event: dict[str, Any]) -> str:

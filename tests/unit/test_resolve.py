@@ -14,7 +14,7 @@ from broker import status
 from broker.callers import Caller
 from broker.errors import Refusal
 from broker.panels import Panel
-from broker.resolve import Selected, resolve
+from broker.resolve import Selected, resolve, tied
 from broker.wire import SessionState
 from tests.unit.made_up import CLAUDE, CODEX, HERE, THERE, World, caller_in
 
@@ -28,8 +28,16 @@ def refused(world: World, caller: Caller, **asked: Any) -> Refusal:
     return caught.value
 
 
-def find(world: World, caller: Caller, session: str = "", *, new: bool = False, codex: bool = False) -> Selected:
-    return resolve(CODEX if codex else CLAUDE, caller, world.panels, session=session, new=new)
+def find(
+    world: World,
+    caller: Caller,
+    session: str = "",
+    *,
+    new: bool = False,
+    codex: bool = False,
+    moved: dict[str, float] | None = None,
+) -> Selected:
+    return resolve(CODEX if codex else CLAUDE, caller, world.panels, session=session, new=new, moved=moved)
 
 
 @pytest.fixture
@@ -205,6 +213,42 @@ def test_unaddressed(
         world.opens(state, window=HERE if here else THERE)
     selected = find(world, caller)
     assert (selected.session, selected.by) == (expected, "panel-focus")
+
+
+MOVED: dict[str, tuple[list[SessionState], dict[str, float], str]] = {
+    "the one that moved last": ([S("a", opened=1), S("b", opened=9), S("c", opened=5)], {"a": 20, "b": 10}, "a"),
+    "one that moved, and others of which nothing is known": ([S("a", opened=9), S("b", opened=5)], {"b": 1}, "b"),
+    "of two that never moved the one opened last": ([S("a", opened=5), S("b", opened=9)], {"a": 0, "b": 0}, "b"),
+    "nothing is known of any": ([S("a", opened=5), S("b", opened=9)], {}, "b"),
+    "somebody typed while the records were read": ([S("a", last_human=1), S("b", opened=9)], {"a": 10, "b": 20}, "a"),
+    "the one that moved last has been closed meanwhile": ([S("a", opened=5), S("b", opened=9)], {"c": 99, "a": 10}, "a"),
+}
+
+
+@pytest.mark.requirement("SE-22")
+@pytest.mark.parametrize(("states", "moved", "expected"), MOVED.values(), ids=MOVED)
+def test_unaddressed_while_nobody_typed(
+    world: World, caller: Caller, states: list[SessionState], moved: dict[str, float], expected: str
+) -> None:
+    for state in states:
+        world.opens(state)
+    selected = find(world, caller, moved=moved)
+    assert (selected.session, selected.by) == (expected, "panel-focus")
+
+
+@pytest.mark.requirement("SE-22")
+def test_records_are_asked_only_where_they_decide(world: World, caller: Caller) -> None:
+    assert tied(CLAUDE, caller, world.panels) == {}
+    panel = world.opens(S("a"))
+    world.opens(S("other window"), window=THERE)
+    world.opens(S("takes nothing", accepts=False), S("no conversation", empty=True))
+    world.opens(S("closing"), closing=True)
+    assert tied(CLAUDE, caller, world.panels) == {}
+    other = world.opens(S("b"))
+    assert tied(CLAUDE, caller, world.panels) == {"a": panel, "b": other}
+    assert tied(CLAUDE, caller_in(panel), world.panels) == {}  # its own session is none
+    world.panels.update(other.peer, (S("b", last_human=1),), False)
+    assert tied(CLAUDE, caller, world.panels) == {}
 
 
 @pytest.mark.requirement("SE-22", "EN-05")
