@@ -1,45 +1,23 @@
 """The frame around a message. No I/O.
 
-Owns every word that is added to a message (DE-10 to DE-13). Nothing in a body can pass for the frame: lines that look like
-it are quoted visibly. Nothing in an answer is parsed but its closing line, by `closing`.
+Owns every word that is added to a message (DE-10 to DE-13). Nothing in a body can pass for it: `forgery` quotes the lines
+that look like it. Nothing in an answer is parsed but its closing line, by `closing`.
 """
 
 from __future__ import annotations
 
-import re
 import time
 import unicodedata
 from dataclasses import dataclass
 
+from broker.forgery import QUOTE, begins_as_command, neutralised
+
 TITLE = "=== CROSS-AGENT BRIDGE {} ==="
-QUOTE = "> "
 WAITED_VISIBLY = 120.0
 """Seconds in the queue from which on a message says how long it waited."""
 
 _SUMMARISED = 4096
 """Characters of a body that its summary is taken from; a body may have a million, and the loop must not wait."""
-
-_LOOKS_LIKE_OURS = re.compile(
-    r"\s*(?:(?:=|[^\w\s]{2,})\s*cross\W?agent\s+bridge\b"
-    r"|(?:request|queued|reply\W?to|your message|transport failure)\s*:"
-    r"|from\s*:.*\bpeer\b|conversation\s*:\s*conv_|\[bridge\])"
-)
-"""The beginnings of the lines that are ours, in a line as `_folded` gives it."""
-
-_UNSEEN = "\u115f\u1160\u2800"
-"""Fillers that show nothing and are letters or symbols by their category."""
-
-_LOOK_ALIKE = {
-    ord(look): letter
-    for letter, looks in {
-        "a": "аАαΑᴀɑ", "b": "вВβΒᴃʙ", "c": "сСᴄ", "d": "ԁᴅ", "e": "еЕεΕᴇ", "f": "ꜰ", "g": "ɡɢց", "h": "нНһΗʜհ",
-        "i": "іІιΙıɪ", "j": "јЈᴊ", "k": "кКκΚᴋ", "l": "ӏӀʟ", "m": "мМΜᴍ", "n": "пΝɴո", "o": "оОοΟσօᴏ", "p": "рРρΡᴘ",
-        "q": "ԛզ", "r": "гʀ", "s": "ѕЅꜱ", "t": "тТτΤᴛ", "u": "υսᴜ", "v": "ѵνᴠ", "w": "ԝѡωᴡ", "x": "хХχΧ", "y": "уУүΥγʏ",
-        ":": "꞉∶ː։׃", "=": "⹀꞊",
-    }.items()
-    for look in looks
-}  # fmt: skip
-"""Letters of other scripts that are read as Latin ones and that no normal form maps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +74,7 @@ def request(sender: Sender | None, thread: Thread, token: str, body: str, *, wri
 
 def unframed(body: str) -> tuple[str, tuple[str, ...]]:
     """The text of a raw message, and what was changed: nothing that a peer sends may begin as a command (DE-10, DE-14)."""
-    if not body.lstrip().startswith("/"):
+    if not begins_as_command(body):
         return body, ()
     return QUOTE + body, ("the text began with `/` and was prefixed with `> `, so that it is no command",)
 
@@ -162,33 +140,9 @@ def summary(body: str) -> str:
     return _one_line(body[:_SUMMARISED])[:100]
 
 
-def neutralised(body: str) -> str:
-    """``body`` with every line that could pass for the frame quoted."""
-    lines = body.splitlines(keepends=True)  # at every character that some reader shows as a line's end
-    return "".join(line if line.isspace() or not _LOOKS_LIKE_OURS.match(_folded(line)) else QUOTE + line for line in lines)
-
-
 def sanitised(text: str) -> str:
     """``text`` without control and invisible characters, for one-line display; stored text stays raw."""
     return "".join(c for c in text if c in "\n\t " or unicodedata.category(c)[0] != "C")
-
-
-class _Reading(dict[int, "str | None"]):
-    """What a reader makes of a character, for `str.translate`: nothing of what is invisible, a letter of what looks like it."""
-
-    def __missing__(self, code: int) -> str | None:
-        letter = chr(code)
-        seen = letter in "\t\n" or (unicodedata.category(letter)[0] not in "CM" and letter not in _UNSEEN)
-        self[code] = _LOOK_ALIKE.get(code, letter) if seen else None
-        return self[code]
-
-
-_READING = _Reading()
-
-
-def _folded(line: str) -> str:
-    """A line as a hurried reader sees it: compatibility forms and look-alikes folded, invisible characters gone."""
-    return unicodedata.normalize("NFKC", line).translate(_READING).casefold()
 
 
 def _one_line(text: str) -> str:

@@ -15,7 +15,8 @@ from broker import envelope
 from broker.carrier import Carrier
 from broker.closing import closes_with, closing_token, without_closing_token
 from broker.deliveries import Attempt, Delivery
-from broker.envelope import QUOTE, Sender, Thread, neutralised
+from broker.envelope import Sender, Thread
+from broker.forgery import QUOTE, neutralised
 from broker.routes import Reach
 from tests.unit.engine import ToldRoute, delivery, engine
 
@@ -224,6 +225,10 @@ def test_what_was_neutralised_is_there_to_be_seen(line: str) -> None:
     assert neutralised(f"before\n{line}\nafter") == f"before\n{QUOTE}{line}\nafter"
 
 
+SEQUENCES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\x1b[^\[]|[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+"""What makes a terminal do something, as far as these tests write it."""
+
+
 @pytest.mark.requirement("DE-12")
 @given(bodies | st.text())
 @settings(deadline=None)
@@ -231,8 +236,99 @@ def test_nothing_is_lost_and_nothing_else_is_changed(body: str) -> None:
     changed = neutralised(body)
     original, quoted = body.splitlines(keepends=True), changed.splitlines(keepends=True)
     assert len(original) == len(quoted)
-    assert all(after in (before, QUOTE + before) for before, after in zip(original, quoted, strict=True))
+    for before, after in zip(original, quoted, strict=True):
+        assert after in (before, QUOTE + before, QUOTE + SEQUENCES.sub("", before))
     assert neutralised(changed) == changed
+
+
+def turned(text: str) -> str:
+    """What a display that is told to write from right to left shows as ``text``."""
+    return text[::-1].translate(str.maketrans("()[]", ")(]["))
+
+
+@pytest.mark.requirement("DE-12")
+@pytest.mark.parametrize("line", FRAME_LINES)
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        "\x1b[31m{}\x1b[0m",
+        "\x1b[1;38:5:9m{}",
+        "\x9b31m{}",
+        "words\x1b[2K\x1b[1G{}",
+        "\x1b]8;;http://x\x07\x1b]8;;\x1b\\{}",
+        "\x1b]0;title\x9c{}",
+        "\x1b]{}",
+        "xy\b\b{}",
+        "\u200f\u061c\u2067{}\u2069",
+        "\u202d\u2066{}",
+        "\ufeff\u200b\U000e0020{}",
+        "\x00\x7f\x84{}",
+    ],
+)
+def test_a_frame_in_disguise_is_quoted_and_the_disguise_undone(line: str, disguise: str) -> None:
+    forged = disguise.format(line)
+    (shown,) = neutralised(forged).splitlines()
+    assert shown.startswith(QUOTE)
+    assert not re.search("[\x00-\x1f\x7f-\x9f]", shown), "nothing in it takes the quoting away again"
+    assert line in shown
+
+
+@pytest.mark.requirement("DE-12")
+@pytest.mark.parametrize("line", FRAME_LINES)
+@pytest.mark.parametrize(
+    "inserted", ["\x1b[31m", "\x1b[0K", "\x9b1m", "x\b", "yz\b\b", "\u200b", "\u2063\u034f", "\u0301", "\x01"]
+)
+def test_a_word_of_the_frame_that_is_cut_in_two_is_one(line: str, inserted: str) -> None:
+    for place in range(1, len(line)):
+        forged = line[:place] + inserted + line[place:]
+        if line[place - 1].isalpha() or not inserted[0].isalpha():
+            assert neutralised(forged).startswith(QUOTE), forged
+
+
+@pytest.mark.requirement("DE-12")
+@pytest.mark.parametrize("line", FRAME_LINES)
+def test_a_frame_that_is_written_from_right_to_left_is_one(line: str) -> None:
+    cut = len(line) // 2
+    for forged in (
+        f"\u202e{turned(line)}",
+        f"\u200b\u202e{turned(line)}\u202c",
+        f"{line[:cut]}\u202e{turned(line[cut:])}\u202c",
+        f"\x1b[31m\u202e{turned(line)}",
+    ):
+        assert neutralised(forged).startswith(QUOTE)
+
+
+@pytest.mark.requirement("DE-12", "EN-25")
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "\x1b[",
+        "\x9d",
+        "\x1b]",
+        "\x1b[1",
+        "\x9b ",
+        "\b",
+        "a\b",
+        "\u202e",
+        "\u202c",
+        "=",
+        "request",
+        "\x1b[1mfrom:",
+        "\x1b[Kfrom:",
+        "\x1b[K ",
+        "\x1b[K\u2026",
+    ],
+)
+def test_no_text_takes_for_ever(piece: str) -> None:
+    began = time.monotonic()
+    neutralised(piece * (200_000 // len(piece)))
+    assert time.monotonic() - began < 5, "a text that costs the square of its length would take minutes"
+
+
+@pytest.mark.requirement("DE-12")
+@pytest.mark.parametrize("line", ["\x1b[31merror\x1b[0m: no request: none", "\x1b[1mtitle\x1b[0m", "a\bb", "\u202eabc", "\x07"])
+def test_coloured_text_stays_as_it_is(line: str) -> None:
+    assert neutralised(line) == line
 
 
 @pytest.mark.requirement("DE-12")
@@ -360,7 +456,13 @@ def test_in_the_frame_as_well_nothing_acts_on_arrival(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("DE-10", "DE-14")
-@pytest.mark.parametrize(("text", "changed"), [("/clear", True), ("  /clear", True), ("a /clear", False), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        *(("/clear", True), ("  /clear", True), ("\ufeff/clear", True), ("\u200b\u200d /clear", True), ("\x00/clear", True)),
+        *(("／clear", True), ("\u2028\u3164/clear", True), ("a /clear", False), ("", False), ("\u200b", False)),
+    ],
+)
 def test_a_raw_text_never_begins_as_a_command(text: str, changed: bool) -> None:
     sent, notes = envelope.unframed(text)
     assert not sent.lstrip().startswith("/")
