@@ -12,13 +12,14 @@ def prepare():  # type: ignore[no-untyped-def]  # typed where it is called
 
     from shims.claude import command
     from shims.launch import become, no_binary
-    from shims.program import intercept
 
     real, arguments = command.split(sys.argv[1:], os.path.expanduser("~"))
     if real is None:
         return no_binary, (command.PRODUCT,)
     if not command.is_panel(arguments):
         return become, (real, arguments)
+    from shims.program import intercept
+
     return intercept, (real, arguments, attend)
 
 

@@ -8,23 +8,67 @@ from __future__ import annotations
 
 import os
 
+from shims.arguments import MANY, MAYBE, ONE, read_line
 from shims.launch import Product, find_real, is_real
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+TAKES = {
+    **dict.fromkeys((
+        "--agent", "--agents", "--append-system-prompt", "--autocompact", "--debug-file", "--effort", "--environment",
+        "--fallback-model", "--input-format", "--json-schema", "--max-budget-usd", "--model", "-n", "--name",
+        "--output-format", "--permission-mode", "--permission-prompts", "--plugin-dir", "--plugin-url",
+        "--remote-control-session-name-prefix", "--session-id", "--setting-sources", "--settings", "--system-prompt",
+        "--system-prompt-snapshot",
+        # in no help, but in the program, and some of them in what editors and SDKs send
+        "--advisor", "--agent-color", "--agent-id", "--agent-name", "--agent-type", "--append-subagent-system-prompt",
+        "--append-subagent-system-prompt-file", "--append-system-prompt-file", "--fast-mode", "--managed-settings",
+        "--max-thinking-tokens", "--max-turns", "--messaging-socket-path", "--parent-session-id", "--permission-prompt-tool",
+        "--plan-mode-instructions", "--plugin-dir-no-mcp", "--prefill", "--resume-session-at", "--rewind-files", "--sdk-url",
+        "--system-prompt-file", "--task-budget", "--team-name", "--teammate-mode", "--thinking", "--thinking-display",
+        "--workload",
+    ), ONE),
+    **dict.fromkeys((
+        "--cloud", "-d", "--debug", "--from-pr", "--prompt-suggestions", "--remote-control", "-r", "--resume", "--teleport",
+        "-w", "--worktree", "--rc", "--remote",
+    ), MAYBE),
+    **dict.fromkeys((
+        "--add-dir", "--allowedTools", "--allowed-tools", "--betas", "--disallowedTools", "--disallowed-tools", "--file",
+        "--mcp-config", "--tools", "--channels", "--dangerously-load-development-channels",
+    ), MANY),
+}  # fmt: skip
+"""Options that take a value (2.1.332 and 2.1.197)."""
+
+COMMANDS = frozenset((
+    "agents", "attach", "auth", "auto-mode", "doctor", "gateway", "import", "install", "kill", "logs", "mcp", "plugin",
+    "plugins", "project", "purge", "respawn", "rm", "setup-token", "stop", "ultrareview", "update", "upgrade",
+))  # fmt: skip
+"""Sub-commands (2.1.332 and 2.1.197). With ``--print`` there are none: what stands there is the prompt."""
+
+_ANSWERS_AND_ENDS = frozenset(("-h", "--help", "-v", "--version"))
+_PRINTS = frozenset(("-p", "--print"))
+_CONTINUES = frozenset(("-c", "--continue"))
+_FORKS = frozenset(("--fork-session",))
+
 
 def is_panel(arguments: Sequence[str]) -> bool:
     """An editor's conversation: input as stream-json. Side commands go through the wrapper as well (SH-03)."""
-    return option(arguments, "--input-format") == "stream-json"
+    line = read_line(arguments, TAKES)
+    if line.values("--input-format")[-1:] != ["stream-json"] or line.has(_ANSWERS_AND_ENDS):
+        return False
+    return line.has(_PRINTS) or not line.words or line.words[0] not in COMMANDS
 
 
 PRODUCT = Product(
     "claude",
     program="claude",
+    data=("CLAUDE_CONFIG_DIR", ".claude"),
     bundled=(("anthropic.claude-code-", ("resources/native-binary/claude",)),),
-    installed=(".local/bin/claude", ".claude/local/claude"),
+    installed=("~/.local/bin/claude", "@/local/claude", "~/.claude/local/claude", "~/.local/share/claude/versions/*"),
+    packaged=("../node_modules/@anthropic-ai/claude-code-*/claude", "../../claude-code-*/claude"),
+    casks=("claude-code*/*/claude",),
     is_panel=is_panel,
 )
 
@@ -47,20 +91,7 @@ def split(argv: Sequence[str], home: str) -> tuple[str | None, list[str]]:
         if interpreter is not None:
             return interpreter, list(argv[1:])
         return find_real(PRODUCT, os.environ, home), list(argv[2:])
-    return find_real(PRODUCT, os.environ, home), list(argv)
-
-
-def option(arguments: Sequence[str], name: str) -> str | None:
-    """The value of an option given as ``--name value`` or ``--name=value``; the last one before ``--`` counts."""
-    value = None
-    for position, argument in enumerate(arguments):
-        if argument == "--":
-            break
-        if argument == name:
-            value = arguments[position + 1] if position + 1 < len(arguments) else ""
-        elif argument.startswith(name + "="):
-            value = argument[len(name) + 1 :]
-    return value
+    return find_real(PRODUCT, os.environ, home, remember=not is_panel(argv)), list(argv)
 
 
 def session(arguments: Sequence[str]) -> tuple[str, bool]:
@@ -68,11 +99,13 @@ def session(arguments: Sequence[str]) -> tuple[str, bool]:
 
     With ``--fork-session`` the id is the old one's, so none is named.
     """
-    resumed = option(arguments, "--resume") or option(arguments, "-r") or ""
-    continues = bool(resumed) or "--continue" in arguments or "-c" in arguments
-    if "--fork-session" in arguments:
+    line = read_line(arguments, TAKES)
+    resumed = "".join(line.values("-r", "--resume")[-1:])
+    continues = bool(resumed) or line.has(_CONTINUES)
+    if line.has(_FORKS):
         return "", continues
-    return option(arguments, "--session-id") or (resumed if _looks_like_id(resumed) else ""), continues
+    named = "".join(line.values("--session-id")[-1:])
+    return named or (resumed if _looks_like_id(resumed) else ""), continues
 
 
 def _looks_like_id(text: str) -> bool:

@@ -12,14 +12,16 @@ def prepare():  # type: ignore[no-untyped-def]  # typed where it is called
 
     from shims.codex import command
     from shims.launch import become, find_real, no_binary
-    from shims.program import intercept
 
     arguments = sys.argv[1:]
-    real = find_real(command.PRODUCT, os.environ, os.path.expanduser("~"))
+    panel = command.is_panel(arguments)
+    real = find_real(command.PRODUCT, os.environ, os.path.expanduser("~"), remember=not panel)
     if real is None:
         return no_binary, (command.PRODUCT,)
-    if not command.is_panel(arguments):
+    if not panel:
         return become, (real, arguments)
+    from shims.program import intercept
+
     return intercept, (real, arguments, attend)
 
 

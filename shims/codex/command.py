@@ -1,48 +1,56 @@
 """Codex's command line: which calls are panels.
 
 Owns the launch knowledge of this agent. Loaded before the agent runs. Sources: public process lists of the editor
-extension and the help of codex-cli 0.171.0 (protocols: codex.md, section 6).
+extension, and the help of codex-cli 0.171.0, 0.154.0 and 0.147.0, which is compared with these tables (protocols: codex.md,
+section 6).
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-from shims.launch import Product, first_words
+from shims.arguments import MANY, ONE, read_line
+from shims.launch import Product
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WITH_VALUE = frozenset(
-    (
-        "-c", "--config", "--enable", "--disable", "--remote", "--remote-auth-token-env", "-i", "--image", "-m", "--model",
-        "--local-provider", "-p", "--profile", "-s", "--sandbox", "-C", "--cd", "--add-dir", "-a", "--ask-for-approval",
+TAKES = {
+    **dict.fromkeys((
+        "-c", "--config", "--enable", "--disable", "--remote", "--remote-auth-token-env", "-m", "--model", "--local-provider",
+        "-p", "--profile", "-s", "--sandbox", "-C", "--cd", "--add-dir", "-a", "--ask-for-approval",
         "--listen", "--startup-client-info", "--cloud-skills-snapshot", "--code-mode-host", "--ws-auth", "--ws-token-file",
         "--ws-token-sha256", "--ws-shared-secret-file", "--ws-issuer", "--ws-audience", "--ws-max-clock-skew-seconds",
-    )
-)  # fmt: skip
-"""Root and app-server options that take their value as the next argument."""
+    ), ONE),
+    **dict.fromkeys(("-i", "--image"), MANY),
+}  # fmt: skip
+"""Options of `codex` and `codex app-server` that take a value."""
 
-_ANSWERS_AND_ENDS = frozenset(("-h", "--help", "-V", "--version", "--print-startup-config", "--startup-sign-out"))
+_ANSWERS_AND_ENDS = frozenset(("-h", "--help", "-V", "--version", "--print-startup-config"))
 
 
 def is_panel(arguments: Sequence[str]) -> bool:
     """``app-server`` over stdio; its sub-commands (`daemon`, `proxy`, `generate-*`) and other listeners are none (SH-03)."""
-    if not _ANSWERS_AND_ENDS.isdisjoint(arguments):
+    line = read_line(arguments, TAKES)
+    if line.words != ["app-server"] or line.has(_ANSWERS_AND_ENDS):
         return False
-    words = first_words(arguments, WITH_VALUE)
-    if not words or words[0] != "app-server" or len(words) > 1:
-        return False
-    listen = [b for a, b in pairwise(arguments) if a == "--listen"]
-    listen += [argument[9:] for argument in arguments if argument.startswith("--listen=")]
-    return all(place == "stdio://" for place in listen)
+    return all(place == "stdio://" for place in line.values("--listen"))
 
 
 PRODUCT = Product(
     "codex",
     program="codex",
+    data=("CODEX_HOME", ".codex"),
     bundled=(("openai.chatgpt-", ("bin/*/codex",)),),
-    installed=(".local/bin/codex",),
+    installed=(
+        "~/.local/bin/codex",
+        "@/packages/standalone/current/bin/codex",
+        "@/packages/standalone/current/codex",
+    ),
+    packaged=(
+        "../node_modules/@openai/codex-*/vendor/*/bin/codex",
+        "../../codex-*/vendor/*/bin/codex",
+        "../vendor/*/bin/codex",
+    ),
+    casks=("codex/*/codex*", "codex/*/bin/codex"),
     is_panel=is_panel,
 )

@@ -1,8 +1,7 @@
-"""Finding the real binary among what editors and installers leave, and telling panel calls from others."""
+"""Telling panel calls from all others, over the calls that editors, SDKs and people make of each agent."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,6 @@ import pytest
 from shims.claude import command as claude
 from shims.codex import command as codex
 from shims.grok import command as grok
-from shims.launch import EDITOR_DIRECTORIES, Product, expand, find_real, first_words, host_words, is_real, version_order
-
-ROOT = Path(__file__).resolve().parents[2]
-PRODUCTS = {"claude": claude.PRODUCT, "codex": codex.PRODUCT, "grok": grok.PRODUCT}
 
 
 def _binary(path: Path) -> str:
@@ -23,143 +18,16 @@ def _binary(path: Path) -> str:
     return str(path)
 
 
-def _claude(home: Path, editor: str, version: str, platform: str = "-linux-x64") -> str:
-    folder = home / editor / "extensions" / f"anthropic.claude-code-{version}{platform}"
-    return _binary(folder / "resources" / "native-binary" / "claude")
-
-
-def _codex(home: Path, version: str, platform: str = "linux-x86_64") -> str:
-    return _binary(home / ".vscode" / "extensions" / f"openai.chatgpt-{version}-linux-x64" / "bin" / platform / "codex")
-
-
-def _find(product: Product, home: Path, **environment: str) -> str | None:
-    return find_real(product, environment, str(home))
-
-
-# discovery
-
-
-@pytest.mark.requirement("SH-04")
-@pytest.mark.parametrize("editor", EDITOR_DIRECTORIES)
-def test_every_editor_is_searched(tmp_path: Path, editor: str) -> None:
-    assert _find(claude.PRODUCT, tmp_path, PATH="") is None
-    real = _claude(tmp_path, editor, "2.1.9")
-    assert _find(claude.PRODUCT, tmp_path, PATH="") == real
-
-
-@pytest.mark.requirement("SH-04")
-def test_the_newest_version_wins_whichever_editor_has_it(tmp_path: Path) -> None:
-    _claude(tmp_path, ".vscode", "2.1.9")
-    newest = _claude(tmp_path, ".cursor", "2.1.332")
-    _claude(tmp_path, ".vscode-server", "2.1.100")
-    _claude(tmp_path, ".vscode", "2.0.999")
-    assert _find(claude.PRODUCT, tmp_path, PATH="") == newest
-
-
-@pytest.mark.requirement("SH-04")
-def test_a_newer_extension_without_its_binary_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / ".vscode" / "extensions" / "anthropic.claude-code-3.0.0-linux-x64").mkdir(parents=True)
-    older = _claude(tmp_path, ".vscode", "2.1.9")
-    newer = Path(_claude(tmp_path, ".vscode", "2.1.10"))
-    newer.chmod(0o644)
-    assert _find(claude.PRODUCT, tmp_path, PATH="") == older
-
-
-@pytest.mark.requirement("SH-04")
-def test_other_extensions_are_not_taken_for_it(tmp_path: Path) -> None:
-    _binary(tmp_path / ".vscode/extensions/somebody.claude-code-9.9.9/resources/native-binary/claude")
-    _binary(tmp_path / ".vscode/extensions/openai.chatgpt-9.9.9/bin/codex")
-    assert _find(claude.PRODUCT, tmp_path, PATH="") is None
-    assert _find(codex.PRODUCT, tmp_path, PATH="") is None
-
-
-@pytest.mark.requirement("SH-04")
-def test_of_several_platforms_this_one_is_first(tmp_path: Path) -> None:
-    system, machine = host_words()
-    for other in ("aaa-x86_64", "windows-x86_64", "macos-aarch64", "linux-x86_64", "linux-aarch64"):
-        _codex(tmp_path, "26.930.31730", other)
-    assert _find(codex.PRODUCT, tmp_path, PATH="") == _codex(tmp_path, "26.930.31730", f"{system}-{machine}")
-
-
-@pytest.mark.requirement("SH-04")
-def test_the_order_of_places(tmp_path: Path) -> None:
-    """Variable, extension, installed place, PATH."""
-    named = _binary(tmp_path / "named")
-    bundled = _claude(tmp_path, ".vscode", "2.1.9")
-    installed = _binary(tmp_path / ".local" / "bin" / "claude")
-    on_path = _binary(tmp_path / "path" / "claude")
-    environment = {"CROSS_AGENT_REAL_CLAUDE": named, "PATH": f"/nonexistent::{tmp_path / 'path'}"}
-    for place in (named, bundled, installed, on_path):
-        assert _find(claude.PRODUCT, tmp_path, **environment) == place
-        os.unlink(place)
-    assert _find(claude.PRODUCT, tmp_path, **environment) is None
-
-
-@pytest.mark.requirement("SH-04")
-def test_groks_own_place(tmp_path: Path) -> None:
-    real = _binary(tmp_path / ".grok" / "bin" / "grok")
-    assert _find(grok.PRODUCT, tmp_path, PATH="") == real
-
-
-@pytest.mark.requirement("SH-04")
-@pytest.mark.parametrize("agent", PRODUCTS)
-def test_a_launcher_is_no_agent_by_whatever_way(tmp_path: Path, agent: str) -> None:
-    launcher = ROOT / "bin" / f"{agent}-shim"
-    (tmp_path / "link").symlink_to(launcher)
-    (tmp_path / "link of a link").symlink_to("link")
-    (tmp_path / "a copy").write_bytes(launcher.read_bytes())
-    (tmp_path / "a copy").chmod(0o755)
-    for path in (launcher, *tmp_path.iterdir()):
-        assert not is_real(str(path))
-    product = PRODUCTS[agent]
-    directories = [tmp_path / name for name in ("one", "two")]
-    for directory in directories:
-        directory.mkdir()
-    (directories[0] / product.program).symlink_to(launcher)
-    real = _binary(directories[1] / product.program)
-    environment = {product.variable: str(launcher), "PATH": ":".join(map(str, directories))}
-    assert find_real(product, environment, str(tmp_path)) == real
-
-
-@pytest.mark.requirement("SH-04")
-def test_what_is_no_executable_file_is_no_agent(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_text("")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    (tmp_path / "loop").symlink_to("loop")
-    for path in (tmp_path, tmp_path / "plain", tmp_path / "dangling", tmp_path / "loop", tmp_path / "none", Path("a\0b")):
-        assert not is_real(str(path))
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [
-        ("2.1.332-linux-x64", (2, 1, 332)),
-        ("2.1.10", (2, 1, 10)),
-        ("26.930.31730-darwin-arm64", (26, 930, 31730)),
-        ("2.1.x", (2, 1)),
-        ("", ()),
-        ("²", ()),
-        ("universal", ()),
-    ],
-)
-def test_versions_are_ordered_by_their_numbers(text: str, numbers: tuple[int, ...]) -> None:
-    assert version_order(text) == numbers
-
-
-def test_a_star_stands_for_one_name(tmp_path: Path) -> None:
-    _binary(tmp_path / "bin" / "a" / "codex")
-    _binary(tmp_path / "bin" / "b" / "deeper" / "codex")
-    assert expand(str(tmp_path), "bin/*/codex") == [str(tmp_path / "bin" / "a" / "codex")]
-    assert expand(str(tmp_path / "none"), "*/codex") == []
-
-
-# classification
-
 VS_CODE = (
     "--output-format stream-json --verbose --input-format stream-json --max-thinking-tokens 31999 --model default "
     "--permission-prompt-tool stdio --resume 6f1b9d1e-0000-4000-8000-000000000000 --mcp-config {} "
     "--setting-sources=user,project,local --permission-mode default --include-partial-messages --debug --debug-to-stderr "
     "--enable-auth-status --no-chrome --replay-user-messages"
+)
+
+SDK = (
+    "--output-format stream-json --verbose --permission-prompt-tool stdio --include-partial-messages "
+    "--setting-sources=user,project,local --input-format stream-json"
 )
 
 
@@ -172,17 +40,43 @@ VS_CODE = (
         ("-p --input-format stream-json --output-format stream-json", True),
         ("--input-format text --input-format=stream-json", True),
         ("--input-format stream-json --input-format text", False),
+        (SDK, True),
         ("--input-format", False),
         ("-p hello --output-format stream-json", False),
         ("--version", False),
         ("plugin list --json", False),
         ("mcp add x -- server --input-format stream-json", False),
         ("-p stream-json", False),
+        ("--append-system-prompt --input-format stream-json", False),
+        ("--append-system-prompt --input-format=stream-json -p", False),
+        ("--input-format stream-json --version", False),
+        ("-v --input-format=stream-json", False),
+        ("--input-format stream-json --help", False),
+        ("--input-format stream-json mcp list", False),
+        ("mcp list --input-format stream-json", False),
+        ("--model sonnet plugin list --input-format=stream-json", False),
+        ("--debug mcp --input-format stream-json", True),
+        ("--add-dir mcp plugin --input-format stream-json", True),
+        ("-r update --input-format stream-json", True),
+        ("-p update --input-format stream-json", True),
+        ("-p --input-format stream-json update", True),
+        ("--agent update --input-format stream-json", True),
+        ("--permission-prompt-tool stdio --max-turns 3 --input-format stream-json", True),
+        ("-- --input-format stream-json", False),
+        *((f"{command} --input-format stream-json", False) for command in sorted(claude.COMMANDS)),
+        ("setup-token", False),
+        ("auth login", False),
         ("", False),
     ],
 )
 def test_calls_of_claude(line: str, panel: bool) -> None:
     assert claude.is_panel(line.split()) is panel
+
+
+CODEX_COMMANDS = (
+    "agents exec e review login logout mcp plugin remote-control completion update doctor sandbox debug apply a resume queue "
+    "archive delete migrate-rollouts migrate-nfs-db unarchive fork cloud exec-server features help mcp-server"
+)
 
 
 @pytest.mark.requirement("SH-03", "SH-12")
@@ -213,6 +107,30 @@ def test_calls_of_claude(line: str, panel: bool) -> None:
         ("--version app-server", False),
         ("-c app-server", False),
         ("-C app-server exec", False),
+        ("-c a=b -c c=d -c e=f app-server", True),
+        ("-ca=b app-server", True),
+        ("-mmodel -C/tmp app-server", True),
+        ("-i picture.png -m model app-server", True),
+        ("-ipicture.png app-server", True),
+        ("--search --oss --strict-config app-server", True),
+        ("--remote ws://127.0.0.1:1 --local-provider ollama app-server", True),
+        ("-c -h app-server", True),
+        ("app-server --analytics-default-enabled --listen stdio:// --ws-auth capability-token", True),
+        ("app-server --startup-sign-out --cloud-skills-snapshot daemon", True),
+        ("-i picture.png app-server", False),
+        ("--image a b app-server", False),
+        ("a prompt app-server", False),
+        ("app-server --listen stdio:// --listen off", False),
+        ("app-server --listen unix:///tmp/x", False),
+        ("app-server --listen stdio", False),
+        ("-c a=b app-server daemon status", False),
+        ("app-server --enable x proxy", False),
+        ("app-server -h", False),
+        ("-V app-server", False),
+        ("help app-server", False),
+        *((command, False) for command in CODEX_COMMANDS.split()),
+        *((f"{command} app-server", False) for command in CODEX_COMMANDS.split()),
+        *((f"-c a=b {command} --json", False) for command in CODEX_COMMANDS.split()),
         ("exec app-server", False),
         ("-- app-server", False),
         ("exec --json -", False),
@@ -224,15 +142,56 @@ def test_calls_of_codex(line: str, panel: bool) -> None:
     assert codex.is_panel(line.split()) is panel
 
 
-def test_no_call_of_grok_is_intercepted_yet() -> None:
-    assert not grok.is_panel(["agent", "stdio"])
+GUI = "agent --no-leader --model grok-code --reasoning-effort high stdio"
+"""What the editor's extension starts: options of `agent` come before the word `stdio`."""
 
 
-def test_words_are_what_is_neither_option_nor_value() -> None:
-    with_value = frozenset(("-c", "--cd"))
-    assert first_words(["-c", "a", "one", "-x", "--cd=b", "two", "-"], with_value) == ["one", "two", "-"]
-    assert first_words(["-c"], with_value) == []
-    assert first_words(["one", "--", "two"], with_value) == ["one"]
+@pytest.mark.requirement("SH-03", "SH-12")
+@pytest.mark.parametrize(
+    ("line", "panel"),
+    [
+        (GUI, True),
+        ("agent stdio", True),
+        ("agent --always-approve stdio --debug", True),
+        ("agent --leader stdio", True),
+        ("agent --leader-socket /tmp/leader.sock --leader stdio", True),
+        ("--debug agent stdio --debug-file log", True),
+        ("-m grok-code agent -m other stdio", True),
+        ("-mgrok-code --effort=high agent stdio", True),
+        ("-cm grok-code agent stdio", True),
+        ("--agent agent agent stdio", True),
+        ("--resume x agent stdio", True),
+        ("--resume -c agent stdio", True),
+        ("agent --plugin-dir stdio --plugin-dir x stdio", True),
+        ("agent --reauth stdio", True),
+        ("-r agent stdio", False),
+        ("-w agent stdio", False),
+        ("-p agent stdio", False),
+        ("agent", False),
+        ("agent serve", False),
+        ("agent headless", False),
+        ("agent leader", False),
+        ("agent --leader serve", False),
+        ("agent --agent-profile stdio serve", False),
+        ("agent stdio --help", False),
+        ("agent -h stdio", False),
+        ("--version agent stdio", False),
+        ("-v", False),
+        ("agent help stdio", False),
+        ("help agent stdio", False),
+        ("agent -- stdio", False),
+        ("-- agent stdio", False),
+        ("stdio", False),
+        ("wrap agent stdio", False),
+        ("-p hello", False),
+        ("leader list --json", False),
+        *((command, False) for command in ["update", "login", "logout", "models", "mcp", "sessions", "doctor", "version"]),
+        ("mcp add x -- agent stdio", False),
+        ("", False),
+    ],
+)
+def test_calls_of_grok(line: str, panel: bool) -> None:
+    assert grok.is_panel(line.split()) is panel
 
 
 @pytest.mark.requirement("SH-02")
