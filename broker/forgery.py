@@ -80,14 +80,18 @@ _READING = _Reading()
 
 def _folded(line: str) -> str:
     """A line as a hurried reader sees it: compatibility forms and look-alikes folded, marks and invisible characters gone."""
-    return unicodedata.normalize("NFKD", line).translate(_READING).casefold()
+    if not line.isascii():
+        line = unicodedata.normalize("NFKD", line)
+    return line.translate(_READING).casefold()
 
 
 def _passes_for_ours(line: str) -> bool:
-    if line.isspace():
+    line = line.strip()
+    if not line:
         return False
-    anywhere = _moves_the_cursor(line)  # or has the line erased: what is shown of it may begin at any place
-    return any(_reads_like_ours(_folded(reading), anywhere=anywhere) for reading in _readings(line))
+    controls = _CONTROL.search(line) is not None
+    anywhere = controls and _moves_the_cursor(line)  # or has the line erased: what is shown may begin at any place
+    return any(_reads_like_ours(_folded(reading), anywhere=anywhere) for reading in _readings(line, controls=controls))
 
 
 def _reads_like_ours(folded: str, *, anywhere: bool) -> bool:
@@ -97,10 +101,10 @@ def _reads_like_ours(folded: str, *, anywhere: bool) -> bool:
     return _HOLDS_OURS.search(folded) is not None or (sender is not None and _PEER.search(folded, sender.end()) is not None)
 
 
-def _readings(line: str) -> Iterator[str]:
+def _readings(line: str, *, controls: bool) -> Iterator[str]:
     """The line as it stands, as a terminal shows it, and as a display of both directions does."""
     yield line
-    if _CONTROL.search(line):
+    if controls:
         line = _SEQUENCE.sub("", _rubbed_out(line))
         yield line
     if "\u202e" in line:
