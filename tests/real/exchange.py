@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.cli.calls import stop_broker
 from broker.paths import Home
-from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS, binary
+from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS, GROK_VERSIONS, binary
 from tests.real.gates import Gate
-from tests.real.homes import ClaudeHome, CodexHome, Shell
-from tests.real.models import AnthropicModel, OpenAIModel
+from tests.real.homes import ClaudeHome, CodexHome, GrokHome, Shell
+from tests.real.models import AnthropicModel, OpenAIModel, XaiModel
 from tests.real.outsider import Outsider
-from tests.real.panels import ClaudePanel, CodexPanel
+from tests.real.panels import ClaudePanel, CodexPanel, GrokPanel
 from tests.real.panels.record import WAIT
-from tests.real.party import ClaudeParty, CodexParty, Party, Turn
+from tests.real.party import ClaudeParty, CodexParty, GrokParty, Party, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,14 +55,16 @@ class World:
         self._closing.callback(self._stop_broker)
         self.anthropic = self._closing.enter_context(AnthropicModel())
         self.openai = self._closing.enter_context(OpenAIModel())
+        self.xai = self._closing.enter_context(XaiModel())
         self._outsider: Outsider | None = None
 
     # who is there
 
     def open(self, name: str, **options: Any) -> Party:
-        """A session of ``claude-2.1.332``, ``codex-0.171.0`` …"""
+        """A session of ``claude-2.1.332``, ``codex-0.171.0``, ``grok-1.0.41`` …"""
         agent, _, version = name.partition("-")
-        return self.claude(version, **options) if agent == "claude" else self.codex(version, **options)
+        opening: dict[str, Callable[..., Party]] = {"claude": self.claude, "codex": self.codex, "grok": self.grok}
+        return opening[agent](version, **options)
 
     def claude(
         self,
@@ -133,6 +135,40 @@ class World:
     def thread(self, panel: CodexPanel, version: str = CODEX_VERSIONS[0], **params: Any) -> CodexParty:
         """A new thread in ``panel``."""
         return CodexParty(panel, version, self.openai, panel.start_thread(**params))
+
+    def grok_panel(
+        self,
+        version: str = GROK_VERSIONS[0],
+        *,
+        window: bool = False,
+        shell: Shell = "ask",
+        home: str = "",
+        approve_tools: bool = True,
+        settings: dict[str, str] | None = None,
+        **options: Any,
+    ) -> GrokPanel:
+        """A process of Grok Build without a session; arguments as for `claude`."""
+        path = self.directory / (home or f"grok-{version}")
+        place = GrokHome(
+            path,
+            self.xai.url,
+            MCP,
+            {**self._own(), **(settings or {})},
+            self._own(),
+            approve_tools=approve_tools,
+            shell=shell,
+        )
+        panel = GrokPanel(self._shim("grok", path, window=window), binary(f"grok-{version}"), place, **options)
+        self._closing.callback(panel.close)
+        return panel
+
+    def grok(self, version: str = GROK_VERSIONS[0], **options: Any) -> GrokParty:
+        """A new session in a process of its own; arguments as for `grok_panel`."""
+        return self.grok_session(self.grok_panel(version, **options), version)
+
+    def grok_session(self, panel: GrokPanel, version: str = GROK_VERSIONS[0], **meta: Any) -> GrokParty:
+        """A new session in ``panel``."""
+        return GrokParty(panel, version, self.xai, panel.start_session(**meta))
 
     def gate(self) -> Gate:
         return Gate(self.directory)

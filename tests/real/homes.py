@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ Shell = Literal["ask", "allow"]
 
 
 class Home:
-    """What both agents' homes have in common: the directory, a work tree, the base environment.
+    """What the agents' homes have in common: the directory, a work tree, the base environment.
 
     Homes of different agents may share one ``path``, as on a real machine.
     """
@@ -187,7 +188,7 @@ class CodexHome(Home):
             lines += [
                 f"[mcp_servers.{SERVER_NAME}]",
                 f"command = {_toml(command)}",
-                f"args = [{', '.join(map(_toml, arguments))}]",
+                f"args = {_toml_list(arguments)}",
                 f"required = {str(self.mcp_required).lower()}",
                 f"default_tools_approval_mode = {_toml('approve' if self.approve_tools else 'prompt')}",
                 f"[mcp_servers.{SERVER_NAME}.env]",
@@ -217,6 +218,69 @@ class CodexHome(Home):
         return False
 
 
+class GrokHome(Home):
+    """A home for Grok Build: ``~/.grok/config.toml`` with permissions and the MCP server, nothing imported from other agents.
+
+    One thing of Claude Code in the same home counts all the same: its rules for commands, for which Grok has no switch.
+    """
+
+    def write(self) -> None:
+        free = self.shell == "allow"
+        # A rule alone would not let ``rm`` and redirections through; the mode lets the MCP server's tools through as well.
+        everything = free and self.approve_tools
+        allow = [*(["Bash"] if free else []), *([f"MCPTool({SERVER_NAME}__*)"] if self.approve_tools else [])]
+        lines = [
+            "[cli]",
+            "auto_update = false",
+            "use_leader = false",
+            "[features]",
+            "telemetry = false",
+            *(line for other in ("claude", "cursor", "codex") for line in _import_nothing(other)),
+            "[toolset.bash]",
+            "auto_background_on_timeout = false",  # by itself after 15 s, as a command does that waits at a gate under load
+            "[ui]",
+            f"permission_mode = {_toml('always-approve' if everything else 'ask')}",
+            "[permission]",
+            f"ask = {_toml_list([] if free else ['Bash'])}",
+            f"allow = {_toml_list(allow)}",
+        ]
+        if self.mcp_command is not None:
+            command, *arguments = self.mcp_command
+            lines += [
+                f"[mcp_servers.{SERVER_NAME}]",
+                f"command = {_toml(command)}",
+                f"args = {_toml_list(arguments)}",
+                "enabled = true",
+                f"[mcp_servers.{SERVER_NAME}.env]",
+                *(f"{_toml(name)} = {_toml(value)}" for name, value in self.mcp_env.items()),
+            ]
+        self.config.mkdir(exist_ok=True)
+        (self.config / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    @property
+    def config(self) -> Path:
+        return self.path / ".grok"
+
+    def session_directory(self, session_id: str) -> Path:
+        """Where the session of this home's work directory is stored."""
+        return self.config / "sessions" / quote(str(self.cwd), safe="") / session_id
+
+    def _own(self) -> dict[str, str]:
+        return {
+            "GROK_HOME": str(self.config),
+            "XAI_API_KEY": DUMMY_KEY,
+            "GROK_MODELS_BASE_URL": self.model_url,
+            "GROK_TELEMETRY_ENABLED": "0",
+            "DISABLE_TELEMETRY": "1",
+            "GROK_DISABLE_AUTOUPDATER": "1",
+        }
+
+
+def _import_nothing(other: str) -> list[str]:
+    kinds = {"claude": "agents hooks mcps rules skills", "cursor": "agents hooks mcps rules skills", "codex": "hooks skills"}
+    return [f"[compat.{other}]", *(f"{kind} = false" for kind in kinds[other].split())]
+
+
 def _mark() -> dict[str, str]:
     mark = os.environ.get(MARK)
     return {} if mark is None else {MARK: mark}
@@ -237,3 +301,7 @@ def _write_json(path: Path, data: dict[str, Any]) -> None:
 def _toml(text: str) -> str:
     """A TOML basic string; JSON's escapes are a subset of TOML's."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def _toml_list(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(_toml, texts))}]"

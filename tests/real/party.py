@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.real.homes import SERVER_NAME
+from tests.real.panels.grok_turns import ends_turn
 from tests.real.panels.record import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.real.models import ScriptedModel
-    from tests.real.panels import ClaudePanel, CodexPanel
+    from tests.real.panels import ClaudePanel, CodexPanel, GrokPanel
     from tests.real.panels.record import Record
 
 Json = dict[str, Any]
@@ -259,6 +260,65 @@ class CodexParty(Party):
             if item.get("type") == "mcpToolCall" and item.get("server") == SERVER_NAME:
                 result = item.get("result")
                 yield "".join(_texts(result["content"])) if result else json.dumps(item.get("error"))
+
+
+class GrokParty(Party):
+    """One session of a Grok Build process."""
+
+    agent = "grok"
+
+    def __init__(self, panel: GrokPanel, version: str, model: ScriptedModel, session: str) -> None:
+        self.panel = panel
+        self.version = version
+        self.model = model
+        self._session = session
+
+    @property
+    def session(self) -> str:
+        return self._session
+
+    @property
+    def pid(self) -> int:
+        return self.panel.shim_pid
+
+    def say(self, text: str) -> None:
+        self.panel.say(self._session, text)
+
+    def approve(self) -> None:
+        self.panel.answer_permission("allow_once")
+
+    def interrupt(self) -> None:
+        self.panel.interrupt(self._session)
+
+    def close(self) -> None:
+        self.panel.close()
+
+    def command(self, line: str) -> str:
+        return f"tool run_terminal_command {json.dumps({'command': line, 'description': 'the test wants it'})}"
+
+    def risky(self, line: str) -> str:
+        return self.command(line)  # the home decides
+
+    def turns(self) -> list[Turn]:
+        return [Turn(turn.asked, turn.text, turn.stop_reason == "end_turn") for turn in self.panel.turns(self._session)]
+
+    def wait_approval(self) -> str:
+        return self.panel.wait_permission().tool
+
+    def _stream(self) -> Record[Json]:
+        return self.panel.messages
+
+    def _ends(self, message: Json) -> bool:
+        return ends_turn(message, self._session)
+
+    def _tool_answers(self) -> Iterator[str]:
+        for message in self.panel.messages.messages():
+            params = message.get("params") or {}
+            if message.get("method") != "session/update" or params["sessionId"] != self._session:
+                continue
+            output = params["update"].get("rawOutput") or {}
+            if output.get("type") == "MCP" and output.get("server_name") == SERVER_NAME:
+                yield next(iter(output["output"].values()))
 
 
 def calling(tool: str, **arguments: Any) -> str:

@@ -16,6 +16,7 @@ from .server import Exchange, Json, ModelRequest, ScriptedModel, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from email.message import Message
 
     from shims.script import Step
 
@@ -31,7 +32,8 @@ class AnthropicModel(ScriptedModel):
         self._failed: set[str] = set()
         super().__init__()
 
-    def look(self, path: str, body: Json) -> ModelRequest | None:
+    def look(self, path: str, headers: Message, body: Json) -> ModelRequest | None:
+        del headers
         if not path.split("?", 1)[0].endswith("/v1/messages"):
             return None
         fresh = list(_since_answer(body.get("messages", [])))

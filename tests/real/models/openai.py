@@ -15,6 +15,7 @@ from .server import Exchange, Json, ModelRequest, ScriptedModel, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from email.message import Message
 
     from shims.script import Step
 
@@ -36,7 +37,8 @@ class OpenAIModel(ScriptedModel):
     def url(self) -> str:
         return super().url + "/v1"
 
-    def look(self, path: str, body: Json) -> ModelRequest | None:
+    def look(self, path: str, headers: Message, body: Json) -> ModelRequest | None:
+        del headers
         if not path.split("?", 1)[0].endswith("/responses"):
             return None
         items = body.get("input", [])

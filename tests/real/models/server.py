@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from email.message import Message
     from types import TracebackType
 
     from typing_extensions import Self
@@ -83,7 +84,14 @@ class Exchange:
         self._handler.end_headers()
 
     def event(self, kind: str, **data: Any) -> None:
-        self._handler.wfile.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n".encode())
+        self._send(f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n")
+
+    def data(self, data: Json | str) -> None:
+        """One event without a name: an object, or a word that is none (``[DONE]``)."""
+        self._send(f"data: {data if isinstance(data, str) else json.dumps(data)}\n\n")
+
+    def _send(self, event: str) -> None:
+        self._handler.wfile.write(event.encode())
         self._handler.wfile.flush()
 
     def pass_gate(self, gate: str) -> None:
@@ -151,7 +159,7 @@ class ScriptedModel(ABC):
     # What a dialect says
 
     @abstractmethod
-    def look(self, path: str, body: Json) -> ModelRequest | None:
+    def look(self, path: str, headers: Message, body: Json) -> ModelRequest | None:
         """The record of a POST, None if it asks for no model answer."""
 
     @abstractmethod
@@ -226,7 +234,7 @@ class ScriptedModel(ABC):
 
     def handle_post(self, handler: _Handler, raw: bytes) -> None:
         exchange = Exchange(handler, self._wake)
-        request = self.look(handler.path, json.loads(raw or b"{}"))
+        request = self.look(handler.path, handler.headers, json.loads(raw or b"{}"))
         if request is None:
             self.answer_other(exchange, handler.path)
             return

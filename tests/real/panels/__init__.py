@@ -1,13 +1,15 @@
 """Real editor-side clients that stand in for an editor's panel, for tests that are not asynchronous.
 
-``ClaudePanel`` is a ``claude_agent_sdk`` client, ``CodexPanel`` an ``openai_codex`` client; both start the agent through a
-wrapper exactly as an editor does, and both keep every message they ever receive.
+``ClaudePanel`` is a ``claude_agent_sdk`` client, ``CodexPanel`` an ``openai_codex`` client, ``GrokPanel`` an ``acp`` client; each
+starts the agent through a wrapper exactly as an editor does, and keeps every message it ever receives.
 """
 
 from __future__ import annotations
 
 from .claude import ClaudePanel, PermissionRequest
 from .codex import ApprovalRequest, CodexPanel, CompletedTurn
+from .grok import GrokPanel, GrokPermission
+from .grok_turns import GrokTurn
 from .record import Received, Record, StreamEndedError
 
 __all__ = [
@@ -15,6 +17,9 @@ __all__ = [
     "ClaudePanel",
     "CodexPanel",
     "CompletedTurn",
+    "GrokPanel",
+    "GrokPermission",
+    "GrokTurn",
     "PermissionRequest",
     "Received",
     "Record",

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import (
     AssistantMessage,
@@ -26,10 +25,11 @@ from claude_agent_sdk import (
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
 from .launcher import write_launcher
+from .loop import LoopThread
 from .record import WAIT, Received, Record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from tests.real.homes import ClaudeHome
 
-T = TypeVar("T")
 Frame = dict[str, Any]
 
 START: Final = 60.0
@@ -134,13 +133,11 @@ class ClaudePanel:
         prompting = replace(options, can_use_tool=None, permission_prompt_tool_name="stdio")
         self._transport = _Transport(prompting, self.frames)
         self._client = ClaudeSDKClient(options, transport=self._transport)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="claude-panel", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("claude-panel")
         self._reader: asyncio.Task[None] | None = None
         self._closed = False
         try:
-            self._call(self._start(), START)
+            self._loop.call(self._start(), START)
             self.shim_pid = self._transport.pid
         except BaseException:
             self.close()
@@ -151,19 +148,19 @@ class ClaudePanel:
     def say(self, text: str, *, uuid: str | None = None) -> None:
         """Type ``text``; does not wait for an answer."""
         if uuid is None:
-            self._call(self._client.query(text))
+            self._loop.call(self._client.query(text))
         else:
-            self._call(self._client.query(_one_line(text, uuid)))
+            self._loop.call(self._client.query(_one_line(text, uuid)))
 
     def interrupt(self) -> None:
         """Press stop."""
-        self._call(self._client.interrupt())
+        self._loop.call(self._client.interrupt())
 
     def answer_permission(self, allow: bool, request: PermissionRequest | None = None) -> None:
         """Answer ``request``, by default the oldest that is open."""
         chosen = request or self.wait_permission()
         self._answered.add(chosen.number)
-        self._loop.call_soon_threadsafe(_settle, chosen.answer, allow)
+        self._loop.soon(_settle, chosen.answer, allow)
 
     def close(self) -> None:
         """Close the panel as an editor does: end of input, then time to finish, then signals."""
@@ -171,10 +168,9 @@ class ClaudePanel:
             return
         self._closed = True
         try:
-            self._call(self._stop(), CLOSE)
+            self._loop.call(self._stop(), CLOSE)
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(CLOSE)
+            self._loop.stop(CLOSE)
             self.messages.end("the panel was closed")
             self.frames.end("the panel was closed")
             self._asked.end("the panel was closed")
@@ -238,7 +234,7 @@ class ClaudePanel:
     @property
     def initialized(self) -> Frame:
         """The agent's initialize answer."""
-        answer: Frame | None = self._call(self._client.get_server_info())
+        answer: Frame | None = self._loop.call(self._client.get_server_info())
         return answer or {}
 
     @property
@@ -258,18 +254,9 @@ class ClaudePanel:
 
     # Inside the loop
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
-
-    def _call(self, work: Coroutine[Any, Any, T], timeout: float = WAIT) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
-
     async def _start(self) -> None:
         await self._client.connect()
-        self._reader = self._loop.create_task(self._read())
+        self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         why = "the agent ended its output"
@@ -292,7 +279,7 @@ class ClaudePanel:
     async def _may_use(
         self, tool: str, given: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        number, answer = len(self._asked), self._loop.create_future()
+        number, answer = len(self._asked), asyncio.get_running_loop().create_future()
         request = PermissionRequest(number, tool, given, context.tool_use_id, time.monotonic(), answer)
         decision = None if self._on_permission is None else self._on_permission(request)
         if decision is not None:
