@@ -72,8 +72,8 @@ def read_grants(home: Home) -> Grants:
 def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings:
     """The settings of a call whose process has ``values`` in its environment. Unreadable ones fall back to the default."""
     notes = []
-    asked = int(_as_number(values.get("CROSS_AGENT_MAX_HOPS"), DEFAULT_MAX_HOPS))
-    allowed = max(grants.max_hops, DEFAULT_MAX_HOPS)
+    allowed = max(1, grants.max_hops)  # which may be less than the default
+    asked = int(_as_number(values.get("CROSS_AGENT_MAX_HOPS"), min(DEFAULT_MAX_HOPS, allowed)))
     if asked > allowed:
         notes.append(
             f"CROSS_AGENT_MAX_HOPS={asked} is more than is granted, {allowed} holds; to grant it, write "

@@ -40,7 +40,7 @@ def hops(asked: str, granted: int = DEFAULT_MAX_HOPS) -> CallerSettings:
     ("asked", "granted", "holds"),
     [
         ("", 4, 4), ("4", 4, 4), ("2", 4, 2), ("1", 4, 1), ("5", 4, 4), ("100", 4, 4), ("5", 5, 5), ("100", 5, 5), ("2", 100, 2),
-        ("6", 100, 6),
+        ("6", 100, 6), ("", 2, 2), ("4", 2, 2), ("9", 1, 1), ("1", 2, 1), ("3", 3, 3), ("", 0, 1), ("4", -7, 1),
     ],
 )  # fmt: skip
 def test_stricter_always_holds_and_looser_as_far_as_it_is_granted(asked: str, granted: int, holds: int) -> None:
@@ -56,7 +56,7 @@ def test_what_is_not_granted_is_said_with_the_way_to_grant_it() -> None:
 
 
 @pytest.mark.requirement("DE-54")
-@pytest.mark.parametrize(("asked", "granted"), [("", 4), ("4", 4), ("1", 4), ("9", 9)])
+@pytest.mark.parametrize(("asked", "granted"), [("", 4), ("4", 4), ("1", 4), ("9", 9), ("", 2), ("2", 2), ("many", 2)])
 def test_who_gets_what_it_asked_for_is_told_nothing(asked: str, granted: int) -> None:
     assert hops(asked, granted).notes == ()
 
