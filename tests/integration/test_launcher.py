@@ -129,6 +129,36 @@ def test_links_are_followed_without_python(shim: Shim, own: Installation, tmp_pa
     assert report["pid"] == pid
 
 
+@pytest.mark.requirement("SH-04", "SH-07")
+@pytest.mark.parametrize("place", [".local/bin", "an extension"])
+def test_a_short_path_is_not_the_end(shim: Shim, own: Installation, tmp_path: Path, place: str) -> None:
+    """Without Python and without a record: where installers put it, else what an editor's extension carries."""
+    _no_environment(own)
+    extensions = tmp_path / ".vscode-server" / "extensions"
+    binary = {
+        "claude": extensions / "anthropic.claude-code-2.1.332-linux-x64" / "resources" / "native-binary" / "claude",
+        "codex": extensions / "openai.chatgpt-26.930.31730-linux-x64" / "bin" / "linux-x86_64" / "codex",
+    }[shim.agent]
+    if place == ".local/bin":
+        binary = tmp_path / place / shim.agent
+    elif any(os.path.lexists(f"{directory}/{shim.agent}") for directory in ("/opt/homebrew/bin", "/usr/local/bin")):
+        pytest.skip("this machine has the agent where package managers put it")
+    binary.parent.mkdir(parents=True)
+    make_child("report", binary.parent, as_name=shim.agent)
+    arguments = ["app-server"] if shim.agent == "codex" else ["--input-format", "stream-json"]
+    _, report = _report(shim, [str(own.launcher(shim.agent)), *arguments], {"HOME": str(tmp_path)})
+    assert report["argv"] == [str(binary), *arguments]
+
+
+def test_links_that_lead_in_a_circle_are_no_agent(shim: Shim, own: Installation, tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    real = make_child("report", tmp_path, as_name=shim.agent)
+    _no_environment(own)
+    variables = {f"CROSS_AGENT_REAL_{shim.agent.upper()}": str(tmp_path / "circle"), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    _, report = _report(shim, [str(own.launcher(shim.agent)), "--version"], variables)
+    assert report["argv"] == [str(real), "--version"]
+
+
 @pytest.mark.parametrize("how", ["relative", "by PATH", "by a link", "by a chain of links", "as an argument of sh"])
 def test_ways_to_call_a_launcher(shim: Shim, own: Installation, tmp_path: Path, how: str) -> None:
     command, environment = Shim(shim.agent, own, shim.environment).panel(make_child("report", tmp_path))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shims.discover import OUTSIDE_PATH
 from tests.integration.editor import PATIENCE
 from tests.integration.installation import Installation, Shim, make_child
 
@@ -56,6 +57,9 @@ PANEL = {
 OF_EVERY_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
 """Variables that a POSIX shell sets anew, and exports."""
 
+INSTALLED_HERE = any(
+    os.path.lexists(f"{directory}/{agent}") for directory in OUTSIDE_PATH if directory.startswith("/") for agent in PLAIN
+)
 CALLS = [(agent, arguments) for agent, calls in PLAIN.items() for arguments in calls]
 PANEL_CALLS = [(agent, arguments) for agent, calls in PANEL.items() for arguments in calls]
 
@@ -78,15 +82,17 @@ def _shim(agent: str, installation: Installation, home: Path) -> Shim:
 
 
 @pytest.mark.parametrize(("agent", "arguments"), CALLS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
-@pytest.mark.parametrize("linked", [False, True], ids=["by sh", "by Python"])
+@pytest.mark.parametrize("way", ["by sh", "by a link", "by Python"])
 @pytest.mark.requirement("SH-02", "SH-03", "SH-12")
 def test_a_plain_call_is_the_agent_itself(
-    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], linked: bool
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], way: str
 ) -> None:
     child = make_child("report", tmp_path)
-    if linked:  # what a link leads to is looked at by Python
+    if way == "by a link":
         (tmp_path / "link").symlink_to(child)
         child = tmp_path / "link"
+    if way == "by Python":  # which looks at what a script calls that names the agent
+        child.write_text(child.read_text().replace("\n", f"\n# /nonexistent/{agent}\n", 1))
     command, environment = _shim(agent, installation, home).plain(child, *arguments)
     _, direct = _run([str(child), *arguments], environment)
     pid, shimmed = _run(command, environment)
@@ -137,19 +143,22 @@ def test_claude_by_an_interpreter(installation: Installation, home: Path, tmp_pa
 def test_a_shim_never_calls_itself(
     installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], python: bool
 ) -> None:
-    """By the variable, by a link, a copy or a hard link on the PATH: what is called in the end is the agent."""
+    """By the variable, by a link, a copy or a script on the PATH: what is called in the end is the agent."""
     shim = _shim(agent, installation, home)
-    names = [tmp_path / name for name in ("linked", "copied", "twice", "real")]
+    names = [tmp_path / name for name in ("linked", "copied", "twice", "calls it", "calls a link", "real")]
     for directory in names:
         directory.mkdir()
     (names[0] / agent).symlink_to(shim.launcher)
     (names[1] / agent).write_bytes(shim.launcher.read_bytes())
     (names[1] / agent).chmod(0o755)
     (names[2] / agent).symlink_to(names[0] / agent)
-    real = make_child("report", names[3], as_name=agent)
+    for directory, called in ((names[3], shim.launcher), (names[4], names[2] / agent)):
+        (directory / agent).write_text(f'#!/bin/sh\nexec "{called}" "$@"\n')
+        (directory / agent).chmod(0o755)
+    real = make_child("report", names[5], as_name=agent)
     path = ":".join(map(str, [*names, "/usr/bin", "/bin"]))
     broken = {} if python else {"CROSS_AGENT_SHIM_BROKEN": "1"}
-    for named in (shim.launcher, *(directory / agent for directory in names[:3])):
+    for named in (shim.launcher, *(directory / agent for directory in names[:5])):
         environment = {**shim.environment, **broken, "PATH": path, f"CROSS_AGENT_REAL_{agent.upper()}": str(named)}
         command = [str(shim.launcher), str(named), *arguments] if agent == "claude" else [str(shim.launcher), *arguments]
         _, report = _run(command, environment)
@@ -159,6 +168,7 @@ def test_a_shim_never_calls_itself(
 @pytest.mark.requirement("SH-04", "SH-07")
 @pytest.mark.parametrize("agent", ["claude", "codex"])
 @pytest.mark.parametrize("python", [True, False], ids=["with Python", "without"])
+@pytest.mark.skipif(INSTALLED_HERE, reason="this machine has agents where package managers put them")
 def test_no_binary_anywhere_is_said(installation: Installation, home: Path, agent: str, python: bool) -> None:
     shim = _shim(agent, installation, home)
     broken = {} if python else {"CROSS_AGENT_SHIM_BROKEN": "1"}
