@@ -94,7 +94,7 @@ class Carrier:
         """No turn runs there any more: the end of a message's turn that was not reported must be in the records (case 26)."""
         for delivery in self._book.deliveries():
             if (delivery.agent, delivery.session) == (agent_name, session):
-                self._watch.now(delivery.id)
+                self._watch.soon(delivery.id)
 
     def withdraw(self, delivery: Delivery) -> None:
         """Somebody wants a message back that has not been taken."""

@@ -1,7 +1,7 @@
 """Looking into the agents' records for the end of a turn that nobody has reported (DE-33, SH-43).
 
-Owns when to look, at least every half minute while a hand-over is open and at once when its session falls idle, and what
-may be concluded: a finished turn of our message, found by its key, or one that closes with its token. While the turn is seen
+Owns when to look, at least every half minute while a hand-over is open and soon after its session fell idle, and what may be
+concluded: a finished turn of our message, found by its key, or one that closes with its token. While the turn is seen
 to run, only the token counts, since what looks like an end may be an interim one.
 """
 
@@ -22,6 +22,9 @@ from shims.agent import Found, Record
 
 _AGAIN = 30.0
 """Seconds between two looks into the records of a peer (DE-33)."""
+
+_SOON = 1.0
+"""Seconds that the end of a turn gets to be reported, once its session is idle: a look costs a process of its own."""
 
 _ENDED = (Found.ANSWERED, Found.INTERRUPTED)
 
@@ -50,24 +53,31 @@ class Watch:
         self._replies = replies
         self._hands = hands
         self._looks: dict[str, asyncio.TimerHandle] = {}
+        self._looks_soon: dict[str, asyncio.TimerHandle] = {}
+        """Not put off by what happens meanwhile: a turn that was taken late may have ended early."""
         self._missing: dict[str, float] = {}
         """When a message was first found neither waiting nor run; it may just be on its way from the one to the other."""
 
     def later(self, delivery: Delivery) -> None:
         """Looks in half a minute, unless the turn's end is reported before."""
-        self.stop(delivery.id)
+        _cancel(self._looks, delivery.id)
         self._looks[delivery.id] = asyncio.get_running_loop().call_later(_AGAIN, self.now, delivery.id)
 
+    def soon(self, identifier: str) -> None:
+        """Looks in a moment, unless the turn's end is reported before."""
+        if identifier not in self._looks_soon and self._book.open_attempt_of(identifier) is not None:
+            self._looks_soon[identifier] = asyncio.get_running_loop().call_later(_SOON, self.now, identifier)
+
     def now(self, identifier: str) -> None:
+        _cancel(self._looks_soon, identifier)
         self._hands.spawn(self._look(identifier))
 
     def stop(self, identifier: str) -> None:
-        timer = self._looks.pop(identifier, None)
-        if timer is not None:
-            timer.cancel()
+        _cancel(self._looks, identifier)
+        _cancel(self._looks_soon, identifier)
 
     def close(self) -> None:
-        for timer in self._looks.values():
+        for timer in (*self._looks.values(), *self._looks_soon.values()):
             timer.cancel()
 
     async def _look(self, identifier: str) -> None:
@@ -130,6 +140,12 @@ class Watch:
         if delivery is None or attempt is None or attempt.evidence is Evidence.NONE:
             return None, None
         return delivery, attempt
+
+
+def _cancel(timers: dict[str, asyncio.TimerHandle], identifier: str) -> None:
+    timer = timers.pop(identifier, None)
+    if timer is not None:
+        timer.cancel()
 
 
 def _reason(record: Record) -> str:
