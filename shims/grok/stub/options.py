@@ -1,0 +1,55 @@
+"""What the Grok stub was started with: its command line and its environment. Touches no file."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Final
+
+VERSION: Final = "1.0.41"
+VALUED: Final = frozenset(
+    (
+        *("-m", "--model", "--reasoning-effort", "--effort", "--agent-profile", "--plugin-dir", "--grok-ws-origin"),
+        *("--grok-ws-url", "--cli-chat-proxy-base-url", "--xai-api-base-url", "--debug-file", "--leader-socket"),
+    )
+)
+FLAGS: Final = frozenset(("--reauth", "--always-approve", "--no-leader", "--debug"))
+AFTER_STDIO: Final = frozenset(("--debug", "--debug-file", "--leader-socket"))
+
+
+class Options:
+    """One call. ``refused`` says why it is none of ``agent [options] stdio``, which is all that a stand-in runs."""
+
+    __slots__ = ("always_approve", "cwd", "env", "home", "refused", "signed_in", "subagent")
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self.env = env
+        self.cwd = os.getcwd()
+        self.home = env.get("GROK_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".grok")
+        self.signed_in = bool(env.get("XAI_API_KEY"))
+        self.subagent = env.get("STUB_GROK_SUBAGENT") == "1"
+        self.always_approve = False
+        self.refused = self._read(list(argv))
+
+    def _read(self, argv: list[str]) -> str:
+        if argv[:1] != ["agent"]:
+            return "this stand-in for Grok runs `agent stdio` only"
+        words = argv[1:]
+        stdio = False
+        while words:
+            word = words.pop(0)
+            name, equals, _ = word.partition("=")
+            if word == "stdio" and not stdio:
+                stdio = True
+                continue
+            if name not in (AFTER_STDIO if stdio else VALUED | FLAGS):
+                return f"unexpected argument '{word}' found"
+            if name in VALUED and not equals:
+                if not words:
+                    return f"a value is required for '{name}' but none was supplied"
+                words.pop(0)
+            self.always_approve |= word == "--always-approve"
+        return "" if stdio else "this stand-in for Grok runs `agent stdio` only"
