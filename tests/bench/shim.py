@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -11,7 +12,7 @@ from statistics import median
 
 from tests.bench.page import Figure
 from tests.bench.processes import cpu_ms, rss_mib
-from tests.bench.stage import BARE, Stage, end, python_child, stage, until
+from tests.bench.stage import BARE, ROOT, Stage, end, python_child, stage, until
 
 _STARTS = 21
 _LINES = 5000
@@ -20,6 +21,7 @@ _BYTES = 128 << 20
 
 def figures() -> Iterator[Figure]:
     with stage() as here:
+        yield from _plain(here)
         yield from _start(here)
         yield from _latency(here)
         yield from _throughput(here)
@@ -33,6 +35,37 @@ def _direct(here: Stage) -> subprocess.Popen[bytes]:
 
 def _through(here: Stage) -> subprocess.Popen[bytes]:
     return here.shim(python_child(here.path, "echo.py"))
+
+
+def _plain(here: Stage) -> Iterator[Figure]:
+    """Calls that are no panel's: the agent is a program that ends at once."""
+    extension = here.path / ".vscode" / "extensions" / "openai.chatgpt-26.930.31730-linux-x64" / "bin" / "linux-x86_64"
+    extension.mkdir(parents=True)
+    agent, link = extension / "codex", here.path / "link"
+    shutil.copy(os.path.realpath(shutil.which("true") or "/bin/true"), agent)
+    link.symlink_to(agent)
+    claude, codex, named = (
+        str(ROOT / "bin" / "claude-shim"),
+        str(ROOT / "bin" / "codex-shim"),
+        {"CROSS_AGENT_REAL_CODEX": str(link)},
+    )
+    ways: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+        "direct": ((str(agent), "--version"), {}),
+        "plain call, named by the editor": ((claude, str(agent), "--version"), {}),
+        "plain call, named by the variable, a link": ((codex, "--version"), named),
+        "plain call, found before": ((codex, "--version"), {}),
+        "plain call, searched": ((codex, "--version"), {"CROSS_AGENT_HOME": str(here.path / "none")}),
+        "plain call that Python classifies": ((codex, "app-server", "--help"), {}),
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(_STARTS):
+        for way, (command, variables) in ways.items():
+            begin = time.perf_counter()
+            here.run(command, variables)
+            times[way].append((time.perf_counter() - begin) * 1000)
+    direct = median(times.pop("direct"))
+    for way, taken in times.items():
+        yield Figure(f"shim: {way} adds", median(taken) - direct, "ms", 30 if "searched" in way or "Python" in way else 5)
 
 
 def _start(here: Stage) -> Iterator[Figure]:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,11 @@ class Stage:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, env=self.environment, cwd=self.path, **options)
         self._stack.callback(end, process)
         return process
+
+    def run(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+        """A command that ends by itself."""
+        environment = {**self.environment, **variables}
+        subprocess.run(command, env=environment, cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
 
     def shim(self, child: Path, *arguments: str, agent: str = "claude", **options: Any) -> subprocess.Popen[bytes]:
         """A panel whose agent is ``child``, which gets ``arguments`` last."""
