@@ -270,6 +270,7 @@ class GrokHome(Home):
             "GROK_HOME": str(self.config),
             "XAI_API_KEY": DUMMY_KEY,
             "GROK_MODELS_BASE_URL": self.model_url,
+            "GROK_XAI_API_BASE_URL": self.model_url,  # or it asks its maker for more than models at the start
             "GROK_TELEMETRY_ENABLED": "0",
             "DISABLE_TELEMETRY": "1",
             "GROK_DISABLE_AUTOUPDATER": "1",

@@ -19,7 +19,6 @@ from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS, binary
 from tests.real.gates import Gate
 from tests.real.homes import MARK, ClaudeHome, CodexHome
 from tests.real.models import AnthropicModel, OpenAIModel
-from tests.real.models.plan import Event, Order, newest, newest_script, response, unfold
 from tests.real.panels import ClaudePanel, CodexPanel, StreamEndedError
 
 if TYPE_CHECKING:
@@ -323,7 +322,7 @@ def test_codex_resumes_in_a_second_process(tmp_path: Path, openai: OpenAIModel, 
     assert "remember" in json.dumps(openai.requests[-1].body["input"])
 
 
-# Both, and the parts
+# Both
 
 
 def test_both_agents_share_a_home(tmp_path: Path, anthropic: AnthropicModel, openai: OpenAIModel) -> None:
@@ -371,24 +370,3 @@ def test_model_that_closes_leaves_no_thread_at_a_gate(tmp_path: Path) -> None:
     assert panel.wait_turn(thread).status == "failed"
     panel.close()
     assert set(threading.enumerate()) == before
-
-
-def test_comments_travel_with_the_next_step() -> None:
-    order = "[[comment a ;; comment b ;; tool t ;; comment c]]"
-    assert [step.verb for step in response(Order(order, 0))] == ["comment", "comment", "tool"]
-    assert [step.text for step in response(Order(order, 1))] == ["c"]
-    assert [step.text for step in response(Order("[[say x]]", 1))] == ["done"]
-
-
-def test_newest_message_governs() -> None:
-    old, new, result = Event("text", "[[say x]]"), Event("text", "plain"), Event("result")
-    assert newest([old, result, new]) == Order("plain", 0)
-    assert newest_script([old, result, new]) == Order("[[say x]]", 1)
-    assert newest_script([old, result, Event("end"), new, result]) == Order("plain", 1)
-    assert newest_script([old, new], {"[[say x]]"}) == Order("plain", 0)
-
-
-def test_folded_words_are_unwrapped() -> None:
-    folded = "The user sent a new message while you were working:\nhi\nthere\n\nIMPORTANT: After completing your current task, …"
-    assert unfold(folded) == "hi\nthere"
-    assert unfold("hi") == "hi"

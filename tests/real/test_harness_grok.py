@@ -6,6 +6,7 @@ Whatever fails here is no fault of a shim.
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -211,6 +212,18 @@ def test_sessions_of_one_process_work_side_by_side(tmp_path: Path, xai: XaiModel
     assert said["env"]["GROK_SESSION_ID"] == other
 
 
+def test_end_of_a_sub_agent_begins_a_turn_that_nobody_asked_for(tmp_path: Path, xai: XaiModel, version: str) -> None:
+    task = {"description": "help", "prompt": "your task [[say by the child]]", "subagent_type": "general-purpose"}
+    with grok_panel(GrokHome(tmp_path / "h", xai.url, shell="allow"), version) as panel:
+        session = panel.start_session()
+        text = f"[[tool spawn_subagent {json.dumps(task)} ;; say delegated]]"
+        panel.say(session, text)
+        after = panel.wait_turn(session, lambda turn: turn.prompt_id.startswith("subagent-completed-"))
+        assert (after.asked[0][:17], after.text) == ("<system-reminder>", "done")
+        assert [(turn.asked, turn.text) for turn in panel.turns(session)[:-1]] == [((text,), "delegated")]
+    assert xai.wait_for_request(lambda request: request.texts == (task["prompt"],))
+
+
 def test_grok_is_interrupted_and_goes_on(tmp_path: Path, xai: XaiModel, version: str) -> None:
     with grok_panel(GrokHome(tmp_path / "h", xai.url), version) as panel:
         session = panel.start_session()
@@ -299,6 +312,21 @@ def test_panel_gives_grok_nothing_of_the_developer(
         "CROSS_AGENT_REAL_GROK": str(binary(f"grok-{version}")),
         "PWD": str(home.cwd),
     }
+
+
+def test_grok_speaks_to_nobody_but_the_model(tmp_path: Path, xai: XaiModel, version: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.setblocking(False)
+        there = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        with grok_panel(
+            GrokHome(tmp_path / "h", xai.url), version, extra_env={"HTTPS_PROXY": there, "HTTP_PROXY": there}
+        ) as panel:
+            session = panel.start_session()
+            panel.say(session, "hello")
+            panel.wait_turn(session)
+            xai.wait_for_request(lambda request: request.side and "run_terminal_command" in request.tools)
+        with pytest.raises(BlockingIOError):  # nobody has come
+            proxy.accept()
 
 
 def test_grok_is_a_party(world: World, version: str) -> None:

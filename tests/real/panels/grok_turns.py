@@ -17,13 +17,18 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GrokTurn:
-    """One turn as the panel saw it end. ``asked``: what the agent took in; ``text``: its words after its last tool call."""
+    """One turn as the panel saw it end.
+
+    ``asked``: what the agent took in; ``text``: its words after its last tool call; ``shown``: words in the same place that
+    are not the agent's own, since each of those has a number.
+    """
 
     prompt_id: str
     session_id: str
     stop_reason: str
     asked: tuple[str, ...]
     text: str
+    shown: str
     error: str | None
 
 
@@ -31,6 +36,7 @@ class GrokTurn:
 class _Running:
     asked: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
 
 
 def ends_turn(message: Json, session_id: str) -> bool:
@@ -66,11 +72,11 @@ def _note(params: Json, running: dict[str, _Running]) -> None:
     update, meta = params["update"], params.get("_meta") or {}
     if meta.get("isReplay") or "promptId" not in meta:
         return
-    words = running.setdefault(meta["promptId"], _Running()).words
+    turn = running.setdefault(meta["promptId"], _Running())
     if update["sessionUpdate"] == "agent_message_chunk":
-        words.append(update["content"]["text"])
+        (turn.words if "eventId" in meta else turn.foreign).append(update["content"]["text"])
     elif update["sessionUpdate"] in ("tool_call", "tool_call_update"):
-        words.clear()
+        turn.words.clear()
 
 
 def _turn(update: Json, session_id: str, running: dict[str, _Running]) -> GrokTurn:
@@ -81,5 +87,6 @@ def _turn(update: Json, session_id: str, running: dict[str, _Running]) -> GrokTu
         stop_reason=update["stop_reason"],
         asked=tuple(seen.asked),
         text="".join(seen.words),
+        shown="".join(seen.foreign),
         error=update.get("agent_result"),
     )
