@@ -1,8 +1,8 @@
 """Who is calling, decided from evidence (EN-20, panel part). No claim of a caller's own is believed.
 
 Owns the ranking of evidence. The pid of the MCP process is the kernel's; from it the ancestors are walked once. What the
-call itself carries (Codex's thread, Claude's tool use) says which session of a panel it is, and counts only where the
-ancestors say the same panel.
+call itself carries (Codex's thread, Claude's tool use), or the process (Grok's session), says which session of a panel it
+is, and counts only where the ancestors say the same panel.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from shims.agent import Agent, agents
 
 CODEX_TURN = "x-codex-turn-metadata"
 CLAUDE_TOOL_USE = "claudecode/toolUseId"
+GROK_SESSION = "GROK_SESSION_ID"
+"""Grok runs one server process per session, and tells it whose it is; a Claude that a Grok started has inherited it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +36,19 @@ class Caller:
         return self.panel.window if self.panel is not None else None
 
 
-def identify_caller(process: ProcessId, meta: Mapping[str, Any], settings: Mapping[str, str], panels: Panels) -> Caller:
+def identify_caller(process: ProcessId, meta: Mapping[str, Any], environment: Mapping[str, str], panels: Panels) -> Caller:
     """The caller behind an MCP process.
 
     Args:
         process: the MCP process, proven by the kernel.
         meta: the call's ``_meta``.
-        settings: the process's ``CROSS_AGENT_*``.
+        environment: the process's ``CROSS_AGENT_*``, and what agents told it of its session.
 
     Raises:
         Refusal: the registration says that the caller is another agent than it is.
     """
-    caller = _by_evidence(ancestors(process.pid), meta, panels)
-    named = settings.get("CROSS_AGENT_SELF", "").strip().lower()
+    caller = _by_evidence(ancestors(process.pid), meta, environment.get(GROK_SESSION, ""), panels)
+    named = environment.get("CROSS_AGENT_SELF", "").strip().lower()
     if named not in agents():
         return caller
     if not caller.agent:
@@ -60,26 +62,34 @@ def identify_caller(process: ProcessId, meta: Mapping[str, Any], settings: Mappi
     return caller
 
 
-def _by_evidence(line: list[ProcessId], meta: Mapping[str, Any], panels: Panels) -> Caller:
+def _by_evidence(line: list[ProcessId], meta: Mapping[str, Any], grok_session: str, panels: Panels) -> Caller:
     panel, between = _panel_above(line, panels)
     nested = len(between) > 1 or any(described.name != panel.agent for described in between) if panel is not None else False
     if panel is not None and not nested:
-        return _in_panel(panel, meta)
+        return _in_panel(panel, meta, grok_session)
     nearest = _nearest_agent(line[1:])
     if nearest is not None:
         thread, _ = _codex_thread(meta)
         if nearest.name == "codex" and thread and not panels.hosting("codex", thread):
             return Caller("codex", thread, "the call's thread id")
+        if nearest.name == "grok" and grok_session:
+            # With a leader its servers are children of whichever client came first; what it tells them stays right (1.0.41).
+            hosts = panels.hosting("grok", grok_session)
+            return Caller("grok", grok_session, GROK_SESSION, hosts[0] if len(hosts) == 1 else None)
         return Caller(nearest.name, "", "the program that started the call")
     return Caller()
 
 
-def _in_panel(panel: Panel, meta: Mapping[str, Any]) -> Caller:
+def _in_panel(panel: Panel, meta: Mapping[str, Any], grok_session: str) -> Caller:
     thread, how = _codex_thread(meta)
     if panel.agent == "codex" and thread:
         if panel.session(thread) is not None:
             return Caller("codex", thread, how, panel)
         return Caller("codex", "", "a thread that the panel does not show", panel)
+    if panel.agent == "grok" and grok_session:
+        if panel.session(grok_session) is not None:
+            return Caller("grok", grok_session, GROK_SESSION, panel)
+        return Caller("grok", "", "a session that the panel does not show", panel)
     tool_use = meta.get(CLAUDE_TOOL_USE)
     for state in panel.sessions:
         if isinstance(tool_use, str) and tool_use in state.tool_uses:
@@ -123,5 +133,5 @@ def _nearest_agent(line: list[ProcessId]) -> Agent | None:
 
 
 def _agent_of(process: ProcessId) -> Agent | None:
-    program = (executable(process.pid) or "").rsplit("/", 1)[-1]
-    return next((described for described in agents().values() if program in described.executables), None)
+    program = executable(process.pid) or ""
+    return next((described for described in agents().values() if described.program.search(program)), None)

@@ -166,8 +166,9 @@ class Replies:
         now = wall_clock()
         # A busy sender is waited for as long as a busy peer would be (DE-31).
         patience = patience_of(request.settings)
+        identifier = new_delivery_id()
         return Delivery(
-            id=new_delivery_id(),
+            id=identifier,
             kind=kind,
             state=State.QUEUED,
             agent=request.sender_agent,
@@ -181,7 +182,7 @@ class Replies:
             sender_agent=request.agent,
             sender_session=request.session,
             sender_cwd=request.cwd,
-            key=agent(request.sender_agent).new_key("") if request.sender_agent else "",
+            key=agent(request.sender_agent).new_key(identifier, "") if request.sender_agent else "",
             parent=request.id,
             updated=now,
             summary=envelope.summary(words),

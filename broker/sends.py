@@ -167,8 +167,9 @@ class Sends:
         now = wall_clock()
         token = new_token(now)
         changes = target.disarm(call.message)[1] + (envelope.unframed(call.message)[1] if call.raw else ())
+        identifier = new_delivery_id()
         delivery = Delivery(
-            id=new_delivery_id(),
+            id=identifier,
             kind=Kind.REQUEST,
             state=State.QUEUED,
             agent=target.name,
@@ -185,7 +186,7 @@ class Sends:
             sender_session=call.caller.session,
             sender_cwd=call.caller.panel.cwd if call.caller.panel is not None else call.cwd,
             token=token,
-            key=target.new_key(token),
+            key=target.new_key(identifier, token),
             raw=call.raw,
             request_key=call.key,
             updated=now,

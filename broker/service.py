@@ -61,7 +61,7 @@ class Service:
         self._facts = facts
         self._stop = stop
 
-    async def caller(self, process: ProcessId, meta: Mapping[str, Any], settings: Mapping[str, str]) -> Caller:
+    async def caller(self, process: ProcessId, meta: Mapping[str, Any], opened: McpOpen) -> Caller:
         """Who is behind an MCP process; waits briefly for shims that are known to be on their way."""
         await self._gathered.wait()
         behind = [ancestor for ancestor in ancestors(process.pid) if is_shim(self._home.shims, ancestor)]
@@ -69,7 +69,7 @@ class Service:
         while behind and not any(self._panels.is_ready(shim) for shim in behind):
             if not await self._panels.change(deadline):
                 break
-        return identify_caller(process, meta, settings, self._panels)
+        return identify_caller(process, meta, {**opened.environment, **opened.settings}, self._panels)
 
     async def send(self, call: SendCall) -> dict[str, Any]:
         return await self._sends.send(call)
@@ -119,7 +119,7 @@ class Tools:
 
     async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], request_id: str) -> dict[str, Any]:
         opened = self._opened
-        caller = await self._service.caller(self._process, meta, opened.settings)
+        caller = await self._service.caller(self._process, meta, opened)
         cwd = arguments["cwd"] or opened.cwd
         scope = arguments["scope"] or opened.settings.get("CROSS_AGENT_SCOPE") or "cwd"
         if tool == "list_agent_sessions":

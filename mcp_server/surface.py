@@ -16,7 +16,8 @@ NAME = "cross-agent"
 
 INSTRUCTIONS = "\n".join(
     (
-        "Send messages to other coding-agent sessions (Claude Code, Codex) that are open beside you, and get their answers.",
+        "Send messages to other coding-agent sessions (Claude Code, Codex, Grok Build) that are open beside you, and get "
+        "their answers.",
         "- send_to_<agent> returns a receipt at once. The answer comes later, as a new message in this session: end your turn "
         "instead of waiting. bridge_status(delivery_id) shows what became of it.",
         "- list_agent_sessions shows who is there. Name session_id in every message of an exchange; without it a panel of your "
@@ -163,6 +164,7 @@ def _send(agent: str, product: str, *, same_agent: bool) -> Tool:
 TOOLS = (
     _send("claude", "Claude Code", same_agent=True),
     _send("codex", "Codex", same_agent=False),
+    _send("grok", "Grok Build", same_agent=True),
     Tool(
         "list_agent_sessions",
         "List agent sessions",
@@ -174,7 +176,7 @@ TOOLS = (
                 "string",
                 "Whose sessions: all, both (Claude Code and Codex), or one agent.",
                 default="all",
-                choices=("all", "both", "claude", "codex"),
+                choices=("all", "both", "claude", "codex", "grok"),
             ),
             _SCOPE,
             _CWD,

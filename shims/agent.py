@@ -7,6 +7,7 @@ this; everything odd about one of them is a field or a function here, with the m
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
@@ -66,10 +67,11 @@ class Agent:
 
     Attributes:
         name: `claude`; product: `Claude Code`; tool: the MCP tool that sends to it.
-        executables: base names of its real program, to tell it among a process's ancestors.
+        program: is found in the path of its executable, to tell it among a process's ancestors.
         same_agent: what a send between two of its sessions needs.
         opens_any_panel: any panel process can open a further conversation (else only one that is still empty).
-        new_key: the agent-side key of a delivery, from its request token (empty for what is not awaited).
+        queue_outlives: a message that waits in it survives its process, and runs when the session is opened next.
+        new_key: the agent-side key of a delivery, from its id and its request token (empty for what is not awaited).
         disarm: makes text harmless that would act on arrival, and says what was changed.
         holders: which processes hold a session, by the agent's own registry or lock: (store, session) → processes.
         record: what the agent's files say of a key: (store, session, key) → Record. Blocking; run in the reader process.
@@ -83,10 +85,11 @@ class Agent:
     name: str
     product: str
     tool: str
-    executables: frozenset[str]
+    program: re.Pattern[str]
     same_agent: SameAgent
     opens_any_panel: bool
-    new_key: Callable[[str], str]
+    queue_outlives: bool
+    new_key: Callable[[str, str], str]
     disarm: Callable[[str], tuple[str, tuple[str, ...]]]
     holders: Callable[[str, str], list[ProcessId]]
     record: Callable[[str, str, str], Record]

@@ -27,7 +27,7 @@ def _ids(area: str, numbers: str) -> set[str]:
 
 
 HELD: set[str] = (
-    _ids("SH", "1-9 11-14 16 20-23 30-35 40-46 50-56")
+    _ids("SH", "1-9 11-14 16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
     | _ids("EN", "1-5 8-10 25")
     | _ids("MC", "1 3 5 7-9 25 31 32")
@@ -39,16 +39,18 @@ PARTLY: dict[str, str] = {
     "SH-15": f"held for stub agents; two real processes on one session come with {GROK}",
     "DE-03": f"headless senders and dormant targets come with {DURABLE}",
     "DE-23": f"bodies and expiry are held; prompt files of runners come with {DURABLE}",
+    "DE-26": f"what a shim takes back from its agent; the command and the tool come with {COMMANDS}",
     "DE-47": f"refusals of panels; those of other routes come with {DURABLE}",
     "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
     "EN-20": f"callers in panels are known; terminals, headless turns and the other agents come with {SESSIONS}",
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
-    "MC-02": f"four tools; `send_to_grok`, `send_to_copilot` and pins come with {GROK}, {COPILOT}, {SESSIONS}",
+    "MC-02": f"five tools; `send_to_copilot` and pins come with {COPILOT}, {SESSIONS}",
     "MC-04": f"panels and deliveries are shown; late-answer watches and resolved targets come with {DURABLE}",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
     "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",
     "MC-33": f"a cancelled call is owed no answer; `reload` comes with {COMMANDS}",
+    "SE-08": f"turns that name a request, in each agent's records; reading any session's answer comes with {SESSIONS}",
     "SE-10": f"scope bounds the listing of panels; stores come with {SESSIONS}",
     "SE-20": f"panels of this and other windows; pins, stores and new conversations on disk come with {SESSIONS}",
     "SE-21": f"for panels; stores come with {SESSIONS}",
@@ -60,11 +62,10 @@ PARTLY: dict[str, str] = {
 }
 
 DEFERRED: dict[str, str] = {
-    **dict.fromkeys(_ids("SH", "60-65"), GROK),
     **dict.fromkeys(_ids("LD", "1-9"), DOORS),
-    **dict.fromkeys(_ids("SE", "1-3 5-8 11-14 25 27 30 31"), SESSIONS),
+    **dict.fromkeys(_ids("SE", "1-3 5-7 11-14 25 27 30 31"), SESSIONS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
-    **dict.fromkeys(_ids("DE", "24 26 32 34 36 43 46 52 53 55"), DURABLE),
+    **dict.fromkeys(_ids("DE", "24 32 34 36 43 46 52 53 55"), DURABLE),
     **dict.fromkeys(_ids("EN", "11-17"), DURABLE),
     **dict.fromkeys(_ids("EN", "6 7 23"), COMMANDS),
     **dict.fromkeys(_ids("EN", "21 22 26"), SESSIONS),

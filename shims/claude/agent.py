@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from shims.agent import Agent, SameAgent
@@ -9,8 +10,8 @@ from shims.claude import live, sessions
 from shims.hazards import break_mentions
 
 
-def _new_key(token: str) -> str:
-    del token
+def _new_key(delivery: str, token: str) -> str:
+    del delivery, token
     return str(uuid.uuid4())  # a repeated uuid is swallowed, also after a resume: exactly once (2.1.197, 2.1.332)
 
 
@@ -25,9 +26,10 @@ AGENT = Agent(
     name="claude",
     product="Claude Code",
     tool="send_to_claude",
-    executables=frozenset(("claude", "claude.exe")),
+    program=re.compile(r"/claude(\.exe)?$|/claude/versions/[^/]+$"),  # the native installer's file is named by its version
     same_agent=SameAgent.ALLOWED_OR_NAMED,
     opens_any_panel=False,
+    queue_outlives=False,
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 
 from shims.agent import Agent, SameAgent
 from shims.codex import live, sessions
 
 
-def _new_key(token: str) -> str:
+def _new_key(delivery: str, token: str) -> str:
     """The client id of the user message: the token, so that the agent's own records name it (SH-52)."""
+    del delivery
     return token or f"msg_{secrets.token_hex(9)}"
 
 
@@ -22,9 +24,10 @@ AGENT = Agent(
     name="codex",
     product="Codex",
     tool="send_to_codex",
-    executables=frozenset(("codex",)),
+    program=re.compile(r"/codex$"),
     same_agent=SameAgent.NAMED,
     opens_any_panel=True,
+    queue_outlives=True,
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,

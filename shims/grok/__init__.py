@@ -1,1 +1,1 @@
-"""Everything that is known about Grok Build. Its panels are not intercepted yet: the shim hands over to the real binary."""
+"""Everything that knows Grok Build: its shim, and the stub that stands in for its agent process."""

@@ -1,4 +1,4 @@
-"""The Grok shim: ``grok-shim <arguments of grok>``. For now every call goes straight to the real binary."""
+"""The Grok shim: ``grok-shim <arguments of grok>``."""
 
 import sys
 
@@ -10,11 +10,25 @@ from shims.start import start
 def prepare():  # type: ignore[no-untyped-def]  # typed where it is called
     import os
 
-    from shims.grok.command import PRODUCT
+    from shims.grok import command
     from shims.launch import become, find_real, no_binary
 
-    real = find_real(PRODUCT, os.environ, os.path.expanduser("~"))
-    return (no_binary, (PRODUCT,)) if real is None else (become, (real, sys.argv[1:]))
+    arguments = sys.argv[1:]
+    panel = command.is_panel(arguments)
+    real = find_real(command.PRODUCT, os.environ, os.path.expanduser("~"), remember=not panel)
+    if real is None:
+        return no_binary, (command.PRODUCT,)
+    if not panel:
+        return become, (real, arguments)
+    from shims.program import intercept
+
+    return intercept, (real, arguments, attend)
+
+
+def attend(relay, observer, real, arguments):  # type: ignore[no-untyped-def]  # typed where it is implemented
+    from shims.grok.panel import attend
+
+    return attend(relay, observer, real, arguments)
 
 
 start("grok", sys.path[0], prepare)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import glob
 import json
 import os
+from collections.abc import Collection
 from typing import Any
 
 from shims import tail
 from shims.agent import Found, Names, Record
 from shims.grok import transcript
 from shims.jsonline import as_object
+from shims.moved import search_back
 
 _TAIL = 8 << 20
 """Bytes of the end that hold the latest turns: tool output is in the same file (SE-08)."""
@@ -56,6 +58,17 @@ def answer_naming(store: str, session: str, token: str) -> Record:
         return transcript.answer_naming(tail.last_lines(os.path.join(folder, "updates.jsonl"), _TAIL), token)
     except OSError:
         return Record(Found.UNKNOWN)
+
+
+def moved(store: str, session: str, ours: Collection[str]) -> float:
+    """When somebody other than us last moved ``session``; 0 when its records do not say."""
+    folder = find(store, session)
+    if folder is None:
+        return 0.0
+    try:
+        return search_back(os.path.join(folder, "updates.jsonl"), lambda lines: transcript.last_of_others(lines, ours))
+    except OSError:
+        return 0.0
 
 
 def names(store: str, session: str) -> Names:

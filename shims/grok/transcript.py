@@ -7,7 +7,7 @@ next load a ``turn_completed`` that says ``interrupted``; so does a prompt that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from shims.agent import Found, Record
@@ -55,6 +55,18 @@ def answer_naming(lines: Iterable[bytes], token: str) -> Record:
             if turn.ended == "end_turn" and closes_with(turn.words, token):
                 return Record(Found.ANSWERED, turn.words, key)
     return Record(Found.ABSENT)
+
+
+def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:
+    """When the newest line of a turn that is not ``ours`` was written, wall-clock seconds; 0 when there is none."""
+    last = 0.0
+    for line in lines:
+        entry = parse_object(line)
+        key = _key(as_object(entry.get("params")))
+        stamp = entry.get("timestamp")
+        if key and key not in ours and isinstance(stamp, (int, float)):
+            last = float(stamp)
+    return last
 
 
 def _key(parameters: dict[str, Any]) -> str:

@@ -60,6 +60,12 @@ CASES: Final = (
     # … and what is missing of the pairs of agents, and of senders that are busy when the answer comes.
     Case("claude-2.1.197", "claude-2.1.332", "idle", "tool"),
     Case("codex-0.147.0", "codex-0.171.0", "tool", "approval"),
+    Case("claude-2.1.332", "grok-1.0.41", "idle", "idle"),
+    Case("grok-1.0.41", "codex-0.171.0", "idle", "text"),
+    Case("codex-0.171.0", "grok-1.0.41", "tool", "tool"),
+    Case("grok-1.0.41", "claude-2.1.332", "tool", "tool"),
+    Case("claude-2.1.197", "grok-1.0.41", "approval", "idle"),
+    Case("grok-1.0.41", "grok-1.0.41", "text", "approval"),
 )
 """Every pair of (release, state of the target) and of (release, state of the sender at the return), no full product."""
 
@@ -70,7 +76,7 @@ def queues(party: Party) -> bool:
 
 
 @pytest.mark.requirement(
-    "SH-34", "SH-35", "SH-41", "SH-43", "SH-52", "SH-53", "DE-01", "DE-10", "DE-37", "DE-40", "MC-01", "MC-02"
+    "SH-34", "SH-35", "SH-41", "SH-43", "SH-52", "SH-53", "SH-61", "DE-01", "DE-10", "DE-37", "DE-40", "MC-01", "MC-02"
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_answer_comes_back_and_no_turn_is_harmed(world: World, case: Case) -> None:

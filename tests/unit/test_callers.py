@@ -228,6 +228,47 @@ def test_where_nothing_proves_anybody_a_registration_may_name_its_agent_but_no_s
 
 
 @pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize(("told", "session"), [("s2", "s2"), ("s9", ""), ("", "")])
+def test_grok_tells_each_server_whose_it_is(table: Table, world: World, told: str, session: str) -> None:
+    panel, process = shim(table, world, S("s1"), S("s2"), agent="grok")
+    assert who(world, process, settings={"GROK_SESSION_ID": told}) == ("grok", session, panel)
+
+
+@pytest.mark.requirement("EN-20")
+def test_what_grok_tells_counts_for_a_grok_caller_alone(table: Table, world: World) -> None:
+    shim(table, world, S("g1"), agent="grok")
+    panel, process = shim(table, world, S("s1"))
+    assert who(world, process, settings={"GROK_SESSION_ID": "g1"}) == ("claude", "s1", panel)
+    assert who(world, table.line("/bin/bash", "/usr/bin/python3"), settings={"GROK_SESSION_ID": "g1"}) == ("", "", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_server_of_groks_leader_belongs_to_the_session_that_it_was_told(table: Table, world: World) -> None:
+    panel, _ = shim(table, world, S("g1"), agent="grok")
+    leader = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/python3")
+    assert who(world, leader, settings={"GROK_SESSION_ID": "g1"}) == ("grok", "g1", panel)
+    assert who(world, leader, settings={"GROK_SESSION_ID": "g2"}) == ("grok", "g2", None)
+
+
+@pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize(
+    ("program", "agent"),
+    [
+        ("/home/u/.local/share/claude/versions/2.1.332", "claude"),
+        ("/opt/claude.exe", "claude"),
+        ("/home/u/.grok/bin/grok-1.0.41", "grok"),
+        ("/x/node_modules/@xai-official/grok/bin/grok-native", "grok"),
+        ("/x/vendor/x86_64-unknown-linux-musl/bin/codex", "codex"),
+        ("/usr/bin/claude-helper", ""),
+        ("/usr/bin/grokker", ""),
+        ("/srv/versions/2.1.332", ""),
+    ],
+)
+def test_agents_are_known_by_the_program_that_runs(table: Table, world: World, program: str, agent: str) -> None:
+    assert who(world, table.line(program, "/usr/bin/python3")) == (agent, "", None)
+
+
+@pytest.mark.requirement("EN-20")
 def test_a_process_that_is_gone_is_nobody(table: Table, world: World) -> None:
     del table
     assert identify_caller(ProcessId(7, 7), {}, {}, world.panels) == Caller()
