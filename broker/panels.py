@@ -123,6 +123,7 @@ class Panels:
         panel = self._panels.get(peer.process)
         if panel is None or panel.peer is not peer:
             return None
+        self._tell()
         return self._panels.pop(peer.process)
 
     def is_ready(self, process: ProcessId) -> bool:
@@ -164,6 +165,10 @@ class Panels:
         believed = (state for state in panel.claimed if not state.id or state.id in panel.proven)
         panel.sessions = _named(tuple(believed), panel.known_names)
         self._changed(panel)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Whoever waits for a change looks again."""
         self._news.set()
         self._news = asyncio.Event()
 

@@ -31,6 +31,8 @@ FLAG_RECOVERED = "is_reply_recovered"
 FLAG_INTERIM = "is_possibly_interim"
 FLAG_STATUS_ONLY = "is_return_status_only"
 FLAG_UNDELIVERED = "is_undelivered"
+FLAG_WAITING = "is_waiting_in_agent"
+"""Its agent ended with the message in a queue that outlives it; until the request ends."""
 
 
 class Replies:
@@ -146,7 +148,7 @@ class Replies:
             event,
             attempt=attempt,
             also=also,
-            flags=tuple({*request.flags, *flags}),
+            flags=tuple({*request.flags, *flags} - {FLAG_WAITING}),
             return_delivery=message.id if returns else "",
             **fields,
         )

@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from dataclasses import replace
 
 from broker.book import Book
 from broker.carrier import Carrier
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
+from broker.holders import Holders, gone
 from broker.panels import Panel, Panels
-from broker.processes import ProcessId, ancestors, open_death_watch, parse_process_id
+from broker.processes import ProcessId, parse_process_id
 from broker.reader import Reader
+from broker.replies import FLAG_WAITING
 from broker.routes.panel import PanelRoute
-from shims.agent import Found, Record, agent
+from shims.agent import Found, Record
 
 log = logging.getLogger("broker.settlement")
 
-_WATCH_AGAIN = 1.0
-
-_HOLDERS_GONE = 600.0
-"""Seconds that the holders of a session are waited for; a process that outlives its panel that long decides nothing."""
+_UNSETTLED = (Found.ABSENT, Found.OPEN)
+"""What the records may say of a message that is just on its way out of the agent's queue, or whose turn runs again."""
 
 
 class Settlement:
@@ -37,16 +36,13 @@ class Settlement:
         self._book = book
         self._carrier = carrier
         self._route = route
-        self._panels = panels
+        self._holders = Holders(panels)
         self._reader = reader
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._registration = asyncio.Event()
-        """Set at the next registration, and then replaced."""
 
     def registered(self, panel: Panel) -> None:
         """A shim has (again) registered: attempts of its that it does not know are asked about (row 3)."""
-        self._registration.set()
-        self._registration = asyncio.Event()
+        self._holders.registered()
         for attempt in self._book.open_attempts():
             if attempt.instance == str(panel.process) and attempt.id not in panel.attempts:
                 self._route.ask(attempt)
@@ -76,31 +72,50 @@ class Settlement:
         attempt = self._book.attempt(identifier)
         instance = parse_process_id(attempt.instance) if attempt is not None else None
         if instance is not None:
-            await _gone(instance, None)  # while it lives, only it can tell, however long that takes
+            await gone(instance, None)  # while it lives, only it can tell, however long that takes
+        while await self._settled_now(identifier) is Found.WAITING:
+            attempt = self._book.attempt(identifier)
+            delivery = self._book.delivery(attempt.delivery) if attempt is not None else None
+            if attempt is None or delivery is None:
+                return
+            # Whoever opens the session runs it, and `watch` finds the end of its turn; unless that one dies as well.
+            await self._holders.opened_and_closed(delivery.agent, attempt.store, delivery.session)
+
+    async def _settled_now(self, identifier: str) -> Found | None:
+        """Settles by what the records say now, and returns it; None: it is settled already."""
         attempt = self._book.attempt(identifier)
         delivery = self._book.delivery(attempt.delivery) if attempt is not None else None
         if attempt is None or delivery is None:
-            return
+            return None
         record = await self._look(attempt, delivery)
         async with self._carrier.lock(delivery.target):
             attempt = self._book.attempt(identifier)
             delivery = self._book.delivery(delivery.id)
             if attempt is None or delivery is None:
-                return
+                return None
             log.info("%s: %s in state %s: %s", attempt.id, delivery.id, delivery.state.value, record.found.value)
             try:
                 await self._judge(attempt, delivery, record)
             except IllegalStepError as error:
                 log.info("%s: settled meanwhile: %s", delivery.id, error)
         self._carrier.drive(delivery.target)
+        return record.found
 
     async def _look(self, attempt: Attempt, delivery: Delivery) -> Record:
-        if not await self._everybody_gone(attempt, delivery):
-            return Record(Found.UNKNOWN)
-        session = attempt.session or delivery.session
-        if not session:  # a conversation that was to be opened and never named itself: nothing heard is not nothing written
-            return Record(Found.UNKNOWN)
-        return await self._reader.record(delivery.agent, attempt.store, session, delivery.key)
+        """What the records say when everybody who could still write them is gone, or writes nothing of this message."""
+        child, session = parse_process_id(attempt.child), attempt.session or delivery.session
+        earlier: Record | None = None
+        while await self._holders.gone(child, delivery.agent, attempt.store, session):
+            if not session:  # a conversation that was to be opened and never named itself: nothing heard is not nothing written
+                break
+            record = await self._reader.record(delivery.agent, attempt.store, session, delivery.key)
+            if record == earlier or record.found not in _UNSETTLED:
+                return record
+            if not await self._holders.opened_again(delivery.agent, attempt.store, session):
+                return record
+            earlier = record
+            await self._holders.stands_still(delivery.agent, session)
+        return Record(Found.UNKNOWN)
 
     async def _judge(self, attempt: Attempt, delivery: Delivery, record: Record) -> None:
         closed = replace(attempt, open=False)
@@ -134,75 +149,10 @@ class Settlement:
         if delivery.state is State.DELIVERING:
             attempt = self._book.advanced(attempt, Evidence.TAKEN)
             event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
-            delivery = await self._book.apply(
-                delivery, event, attempt=attempt, handed_over=True, flags=(*delivery.flags, "is_waiting_in_agent")
-            )
+            delivery = await self._book.apply(delivery, event, attempt=attempt, handed_over=True)
+        if delivery.open and FLAG_WAITING not in delivery.flags:
+            delivery = await self._book.annotate(delivery, flags=(*delivery.flags, FLAG_WAITING))
         self._carrier.watch(delivery)
 
     async def _end(self, delivery: Delivery, event: Event, code: str, reason: str, closed: Attempt) -> None:
         await self._carrier.replies.failed(delivery, event, code, reason, attempt=closed)
-
-    # who could still write
-
-    async def _everybody_gone(self, attempt: Attempt, delivery: Delivery) -> bool:
-        """Waits until the agent of the dead instance, and whoever else holds the session unseen by us, is gone."""
-        deadline = asyncio.get_running_loop().time() + _HOLDERS_GONE
-        child = parse_process_id(attempt.child)
-        if child is not None and not await _gone(child, deadline):
-            return False
-        session = attempt.session or delivery.session
-        holders = agent(delivery.agent).holders
-        while session:
-            loop = asyncio.get_running_loop()
-            held = await loop.run_in_executor(None, holders, attempt.store, session)
-            strangers = [process for process in held if not self._attended(process)]
-            if not strangers:
-                return True
-            if not await self._gone_or_attended(strangers[0], deadline):
-                return False
-        return True
-
-    async def _gone_or_attended(self, process: ProcessId, deadline: float) -> bool:
-        """Waits for the end of ``process``, or for a shim to register, which may be the one behind it."""
-        registered = asyncio.ensure_future(self._registration.wait())
-        gone = asyncio.ensure_future(_gone(process, deadline))
-        try:
-            await asyncio.wait((registered, gone), return_when=asyncio.FIRST_COMPLETED)
-            return registered.done() or gone.result()
-        finally:
-            registered.cancel()
-            gone.cancel()
-
-    def _attended(self, process: ProcessId) -> bool:
-        """Whether a living panel of ours is behind ``process``: it began after the one that died, and has its own shim."""
-        return any(self._panels.by_process(ancestor) is not None for ancestor in ancestors(process.pid))
-
-
-async def _gone(process: ProcessId, deadline: float | None) -> bool:
-    """Waits for the end of ``process``; False when it outlives ``deadline`` (None: there is none)."""
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            watch = open_death_watch(process)
-            break
-        except OSError:  # that it can't be watched does not mean that it is gone
-            if deadline is not None and loop.time() > deadline:
-                return False
-            await asyncio.sleep(_WATCH_AGAIN)
-    if watch is None:
-        return True
-    ended = loop.create_future()
-
-    def resolve() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    loop.add_reader(watch, resolve)
-    try:
-        await asyncio.wait_for(ended, None if deadline is None else max(0.0, deadline - loop.time()))
-    except asyncio.TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(watch)
-        os.close(watch)
-    return True

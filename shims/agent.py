@@ -89,6 +89,7 @@ class Agent:
     same_agent: SameAgent
     opens_any_panel: bool
     queue_outlives: bool
+    queue_outlives: bool
     new_key: Callable[[str, str], str]
     disarm: Callable[[str], tuple[str, tuple[str, ...]]]
     holders: Callable[[str, str], list[ProcessId]]

@@ -28,6 +28,7 @@ AGENT = Agent(
     same_agent=SameAgent.NAMED,
     opens_any_panel=True,
     queue_outlives=True,
+    queue_outlives=True,
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,
