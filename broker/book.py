@@ -15,7 +15,7 @@ from broker.deliveries import EVIDENCE_ORDER, Attempt, Delivery, Event, Evidence
 from broker.events import Events
 from broker.failpoints import fail_point
 from broker.guards import hop_limit
-from broker.settings import patience_of
+from broker.settings import wait_of
 from broker.store import Store, Transaction
 
 _CHECKPOINT_AFTER = 16
@@ -214,5 +214,5 @@ class Book:
 
 def _rebased(delivery: Delivery) -> Delivery:
     """After a boot: what is left of its time, by the wall clock, on the clock that has begun anew (crash table, row 15)."""
-    left = delivery.created + patience_of(delivery.settings) - wall_clock()
+    left = delivery.created + wait_of(delivery.settings) - wall_clock()
     return replace(delivery, deadline=boot_clock() + max(0.0, left))

@@ -18,7 +18,7 @@ from broker.closing import closes_with, without_closing_token
 from broker.deliveries import Attempt as AttemptRecord
 from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
 from broker.envelope import Sender, Thread
-from broker.settings import patience_of
+from broker.settings import wait_of
 from broker.store import Transaction
 from shims.agent import agent
 
@@ -166,8 +166,6 @@ class Replies:
     def _message(self, request: Delivery, kind: Kind, words: str) -> Delivery:
         """The way back: from the request's target to its sender."""
         now = wall_clock()
-        # A busy sender is waited for as long as a busy peer would be (DE-31).
-        patience = patience_of(request.settings)
         identifier = new_delivery_id()
         return Delivery(
             id=identifier,
@@ -179,7 +177,7 @@ class Replies:
             hop=request.hop,
             max_hops=request.max_hops,
             created=now,
-            deadline=boot_clock() + patience,
+            deadline=boot_clock() + wait_of(request.settings),  # a busy sender is waited for as a busy peer is (DE-31)
             selected_by="return",
             sender_agent=request.agent,
             sender_session=request.session,

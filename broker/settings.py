@@ -94,6 +94,11 @@ def patience_of(values: Mapping[str, str]) -> float:
     return max(1.0, _as_number(values.get("CROSS_AGENT_PANEL_PATIENCE"), DEFAULT_PATIENCE))
 
 
+def wait_of(values: Mapping[str, str]) -> float:
+    """Seconds that a busy session is waited for by what names no timeout of its own (DE-31)."""
+    return max(DEFAULT_TIMEOUT, patience_of(values))
+
+
 def is_on(value: str | None) -> bool:
     """A boolean setting: everything but ``0 false no off`` and nothing at all (EN-21)."""
     return value is not None and value.strip().lower() not in _FALSE
