@@ -3,7 +3,7 @@
 Owns the DEALER socket and when to open a new one. Nothing here blocks on a send, wakes up while nothing happens, or uses a
 socket for two generations: a DEALER without its broker would queue and deliver later, to the next one (ghost sends).
 
-A `Client` runs in a thread of its caller's; `post` and `wake` may be called from any thread.
+A `Client` runs in a thread of its caller's; `wake`, `start_now` and `stop` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import zmq
 
 from broker.errors import BrokerUnreachable, CrossAgentError, ProtocolMismatch, WireError
 from broker.paths import Home
-from broker.processes import open_death_watch
-from broker.rendezvous import BrokerRecord, WakeUp, read_record, start_broker
+from broker.processes import ProcessId, open_death_watch
+from broker.rendezvous import BrokerRecord, WakeUp, bury, read_record, start_broker
 from broker.wire import MAX_MESSAGE, PROTOCOL, Bye, Message, decode, encode
 
 _START_INTERVAL = 60.0
@@ -29,6 +29,15 @@ _START_INTERVAL = 60.0
 _STARTING = 5.0
 """Seconds that somebody else's start gets before it is taken for failed."""
 
+_ANSWER_WITHIN = 10.0
+"""Seconds in which a hello must be answered before it is said again on a connection of its own; twice as long each time."""
+
+_ANSWER_AT_LAST = 60.0
+"""What that grows to."""
+
+_CLIENT_BYTES = 9
+"""Of a connection's identity: they name the client, and the rest numbers its connections."""
+
 _LAST_WORDS = 100
 """Milliseconds that a message of a broker that has died may still take through our own end of the connection."""
 
@@ -36,18 +45,32 @@ _OUTBOX_BYTES = 64 * 1024 * 1024
 """Unsent bytes of one connection before it is given up; nobody needs a queue that never drains."""
 
 
-class Connection:
-    """A DEALER socket to one broker. Not thread-safe."""
+def is_later(identity: bytes, other: bytes) -> bool:
+    """Whether these are two connections of one client, and ``identity`` was opened after ``other``."""
+    return identity[:_CLIENT_BYTES] == other[:_CLIENT_BYTES] and identity > other
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], record: BrokerRecord, death: int) -> None:
+
+class Connection:
+    """A DEALER socket to one broker. Not thread-safe.
+
+    Args:
+        identity: its name among all connections of the broker; the broker gives one if it is empty.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], record: BrokerRecord, death: int, identity: bytes = b"") -> None:
         self.record = record
         self.death = death
+        self.answered = False
+        """Whether the broker has said anything on it, which it does only to who has said something before."""
         self.socket = context.socket(zmq.DEALER)
+        if identity:
+            self.socket.setsockopt(zmq.ROUTING_ID, identity)
         # A connection that breaks is over: a new socket is made for whoever is there then.
         for option, value in (
             (zmq.IMMEDIATE, 1),
             (zmq.LINGER, 0),
             (zmq.RECONNECT_IVL, -1),
+            (zmq.HANDSHAKE_IVL, 0),  # a broker that hangs may take it up for as long as it is open
             (zmq.MAXMSGSIZE, MAX_MESSAGE),
         ):
             self.socket.setsockopt(option, value)
@@ -82,12 +105,14 @@ class Connection:
         Raises:
             WireError: the broker speaks another protocol.
         """
-        messages = []
+        messages: list[Message] = []
         while True:
             try:
-                messages.append(decode(self.socket.recv(zmq.NOBLOCK)))
+                data = self.socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return messages
+            self.answered = True
+            messages.append(decode(data))
 
     def last_words(self) -> bool:
         """The broker has died: whether something that it said before is still on its way to us."""
@@ -125,20 +150,27 @@ class Client:
         self._woken = woken
         self._autostart = autostart
         self._note = note
-        self._posted: deque[Message] = deque()
         self._bell_read, self._bell_write = os.pipe()
         os.set_blocking(self._bell_read, False)
         os.set_blocking(self._bell_write, False)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._connection: Connection | None = None
+        self._name = b"c" + os.urandom(_CLIENT_BYTES - 1)  # the kernel tells who it is: this one only has to be nobody else's
+        self._connections = 0
+        self._patience = 0.0
+        self._answer_due = math.inf
+        self._silent: BrokerRecord | None = None
+        """The broker that has left our last hello unanswered."""
         self._broker_bell: WakeUp | None = None
         self._hanging = _thread.allocate_lock()
         """Held while the bell for a broker is hung up or taken down, and by a process that ends."""
         self._next_start = 0.0
         self._own_start = 0.0
         """From when on this client may start one again; `_next_start` may be later, while there is none."""
+        self._children: dict[int, ProcessId] = {}
+        """The brokers that this client has started, by what tells of their end: nobody else can bury them."""
         self._birth: int | None = None
-        """Tells the end of the broker that this client has started and that can't be reached yet."""
+        """The one of them that can't be reached yet."""
         self._stopped = False
         self._last_problem = ""
         self.trouble: CrossAgentError | None = None
@@ -150,13 +182,8 @@ class Client:
         connection = self._connection
         return connection.record if connection is not None else None
 
-    def post(self, message: Message) -> None:
-        """Sends ``message`` on the connection that is open now; dropped when there is none."""
-        self._posted.append(message)
-        self.wake()
-
     def send(self, message: Message) -> None:
-        """As `post`, from within a callback: sent at once."""
+        """Sends ``message`` on the connection that is open now; dropped when there is none. From within a callback."""
         if self._connection is not None and not self._connection.send(message):
             self._note("the broker does not read; connection given up")
             self._disconnect()
@@ -198,7 +225,8 @@ class Client:
                 self._wait()
         finally:
             self._disconnect()
-            self._end_birth()
+            for watch in self._children:
+                os.close(watch)
             if self._broker_bell is not None:
                 self._broker_bell.close()
             self._context.destroy(0)
@@ -225,9 +253,12 @@ class Client:
         self.trouble = None
         self._last_problem = ""
         self._next_start = self._own_start
-        self._end_birth()
-        self._posted.clear()
-        self._connection = Connection(self._context, record, death)
+        self._birth = None
+        self._connections += 1
+        identity = self._name + self._connections.to_bytes(4, "big")
+        self._connection = Connection(self._context, record, death, identity)
+        self._patience = min(2 * self._patience, _ANSWER_AT_LAST) if record == self._silent else _ANSWER_WITHIN
+        self._answer_due = time.monotonic() + self._patience
         self._connection.send(self._hello())
         self._woken()
 
@@ -235,7 +266,6 @@ class Client:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-            self._posted.clear()
             if not self._stopped:
                 self._woken()
 
@@ -263,22 +293,31 @@ class Client:
             return
         self._own_start = self._next_start
         self._note("started a broker")
-        self._end_birth()
+        self._birth = None
         try:
-            self._birth = open_death_watch(started)
+            watch = open_death_watch(started)
         except OSError:
-            self._birth = None  # nobody will tell of its early end: the next start is tried later
+            return  # nobody will tell of its end: the next start is tried later
+        if watch is None:
+            bury(started)
+            self._stillborn()
+        else:
+            self._children[watch] = started
+            self._birth = watch
+
+    def _bury(self, watch: int) -> None:
+        """A broker that this client has started has ended, long after it was of use or before."""
+        os.close(watch)
+        bury(self._children.pop(watch))
+        if watch == self._birth:
+            self._birth = None
+            if read_record(self._home) is None:
+                self._stillborn()
 
     def _stillborn(self) -> None:
-        self._end_birth()
         step = f"Read {self._home.logs}/broker.log, then run `cross-agent broker start`."
         error = BrokerUnreachable("the broker that was started has ended before it could be reached", next_step=step)
         self._tell_trouble(error, next_start=self._own_start)
-
-    def _end_birth(self) -> None:
-        if self._birth is not None:
-            os.close(self._birth)
-            self._birth = None
 
     def _tell_trouble(self, error: CrossAgentError, next_start: float = math.inf) -> None:
         """No broker can be had for now: whoever waits for one is told. ``next_start``: when it is tried again unasked."""
@@ -299,8 +338,8 @@ class Client:
         poller.register(self._bell_read, zmq.POLLIN)
         if self._broker_bell is not None:
             poller.register(self._broker_bell.fd, zmq.POLLIN)
-        if self._birth is not None:
-            poller.register(self._birth, zmq.POLLIN)
+        for watch in self._children:
+            poller.register(watch, zmq.POLLIN)
         connection = self._connection
         if connection is not None:
             poller.register(connection.death, zmq.POLLIN)
@@ -311,29 +350,41 @@ class Client:
             self._woken()
         if self._broker_bell is not None and self._broker_bell.fd in ready:
             self._broker_bell.drain()
-        if self._birth is not None and self._birth in ready and read_record(self._home) is None:
-            self._stillborn()
+        for watch in [watch for watch in self._children if watch in ready]:
+            self._bury(watch)
         if connection is not None and connection is self._connection:  # a callback may have given it up
             dead = connection.death in ready
             if dead and connection.socket not in ready:
                 connection.last_words()
             self._serve(connection, dead=dead)
+            self._give_up_unanswered(connection)
 
     def _timeout(self) -> int | None:
-        """Milliseconds until a broker may be started again; None while only events matter."""
-        if self._connection is not None or not self._autostart or math.isinf(self._next_start):
-            return None
-        return max(0, int((self._next_start - time.monotonic()) * 1000)) + 1
+        """Milliseconds until an answer is overdue, or a broker may be started again; None while only events matter."""
+        if self._connection is not None:
+            due = math.inf if self._connection.answered else self._answer_due
+        else:
+            due = self._next_start if self._autostart else math.inf
+        return None if math.isinf(due) else max(0, int((due - time.monotonic()) * 1000)) + 1
+
+    def _give_up_unanswered(self, connection: Connection) -> None:
+        """A connection that found no room, or was lost before it said hello, is one that nobody is told of: a new one is made.
+
+        To a broker that hangs this does no harm: of one client it heeds the latest connection.
+        """
+        if connection.answered:
+            self._silent = None
+        elif connection is self._connection and time.monotonic() >= self._answer_due:
+            if connection.record != self._silent:
+                seconds = int(self._patience)
+                self._note(f"broker {connection.record.process} has not answered within {seconds} s: connecting again")
+            self._silent = connection.record
+            self._disconnect()
 
     def _serve(self, connection: Connection, *, dead: bool) -> None:
         try:
             connection.flush()
             messages = connection.receive()
-            while self._posted:
-                if not connection.send(self._posted.popleft()):
-                    self._note("the broker does not read; connection given up")
-                    dead = True
-                    break
         except WireError as error:
             self.trouble = error
             self._problem(f"broker {connection.record.process}: {error}")

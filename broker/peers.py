@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from broker.client import is_later
 from broker.errors import CrossAgentError, ProtocolMismatch, WireError
 from broker.processes import ProcessId, identify, open_death_watch
 from broker.wire import MAX_MESSAGE, Bye, Failure, Message, decode, encode
@@ -168,6 +169,9 @@ class Peers:
         except (zmq.ZMQError, ValueError):
             uid, pid = "", ""
         process = identify(int(pid)) if pid.isdigit() else None
+        if any(other.process == process and is_later(other.identity, identity) for other in self._peers.values()):
+            self._refused.add(identity)  # its client has given it up and said everything again; a ROUTER keeps no order
+            return None
         try:
             watch = open_death_watch(process) if process is not None else None
         except OSError as error:
