@@ -93,7 +93,7 @@ class Session:
         return prompt in self._queue and prompt != self.running and bool(self.running)
 
     def completed(self, prompt: str) -> None:
-        """A turn has ended; after a cancelled one the queue is not shown again (measured with 1.0.41)."""
+        """A turn has ended; of that the queue tells nothing when it was cancelled or the agent's own (measured with 1.0.41)."""
         if prompt == self.running:
             self.running = ""
             self.approvals.clear()

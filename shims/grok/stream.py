@@ -6,7 +6,9 @@ and 2). What shaped it:
 * ``session/prompt`` is queued by the agent while a turn runs, and ``_meta.promptId`` is honoured: it tags the queue entry,
   every update of the turn and its end. Nothing else names a turn.
 * ``_x.ai/queue/changed`` is the state of a session's queue for all who prompt it; it does not say that a cancelled turn
-  has ended, ``_x.ai/session/prompt_complete`` does.
+  has ended, nor one that the agent began itself (a sub-agent or a command in the background is done): ``turn_completed`` does.
+* The last lines of a turn (``turn_completed``, ``prompt_complete``, the answer to its prompt) come in any order.
+* ``session/load`` replays old turns under their old prompt ids, ours among them.
 * The agent's own requests count from 0, as the editor's do: the direction tells them apart.
 * Sub-agents are announced by notifications alone, so only what the editor itself opened is a target.
 * A rejected approval ends the whole turn as ``cancelled``.
@@ -52,6 +54,7 @@ class GrokStream:
         b"/exit_plan_mode",
         b"/elicit",
         b"/prompt_complete",
+        b'"turn_completed"',
         b'"session_info_update"',
         b'"promptId":"dlv_',  # updates of our own turns only: the person's prompt ids are uuids
     )
@@ -159,6 +162,10 @@ class GrokStream:
             running = self._by_key(session.running)
             if running is not None:
                 self._taken(running)
+        elif method == "_x.ai/session_notification":
+            update = as_object(parameters.get("update"))
+            if update.get("sessionUpdate") == "turn_completed":
+                session.completed(str(update.get("prompt_id")))
         elif method == "_x.ai/session/prompt_complete":
             session.completed(str(parameters.get("promptId")))
             prompt = self._by_key(str(parameters.get("promptId")))
@@ -197,7 +204,8 @@ class GrokStream:
         update = as_object(parameters.get("update"))
         if update.get("sessionUpdate") == "session_info_update" and isinstance(update.get("title"), str):
             session.title = update["title"]
-        prompt = self._by_key(str(as_object(parameters.get("_meta")).get("promptId")))
+        meta = as_object(parameters.get("_meta"))
+        prompt = self._by_key(str(meta.get("promptId"))) if meta.get("isReplay") is not True else None
         if prompt is not None:
             self._taken(prompt)
             prompt.updated(update)
@@ -266,14 +274,16 @@ class GrokStream:
             session.empty = False
         result = as_object(message.get("result"))
         reason = result.get("stopReason")
-        if as_object(result.get("_meta")).get("completionKind") == "removedFromQueue":
+        meta = as_object(result.get("_meta"))
+        if meta.get("completionKind") == "removedFromQueue":
             self.progress.append(Rejected(ours.attempt, "withdrawn"))
         elif not prompt.taken and reason != "end_turn":
             # It only waited: its session was closed, or never took it.
             self.progress.append(Rejected(ours.attempt, "closed" if reason == "cancelled" else "agent_refused"))
         else:
             self._taken(prompt)
-            self.progress.append(Finished(ours.attempt, _status(reason, prompt.category), prompt.answer(), prompt.order.key))
+            category = prompt.category or str(meta.get("cancellationCategory") or "")
+            self.progress.append(Finished(ours.attempt, _status(reason, category), prompt.answer(), prompt.order.key))
 
     # the sieve
 

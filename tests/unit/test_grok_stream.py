@@ -223,6 +223,37 @@ def test_a_cancelled_turn_is_over_though_the_queue_is_not_shown_again() -> None:
     assert not panel.state().turn_since
 
 
+@pytest.mark.requirement("SH-61", "SH-21")
+def test_a_turn_that_the_agent_began_itself_ends_as_well_and_is_nobodys_word() -> None:
+    panel = Panel()
+    at = panel.state().last_human
+    panel.agent(queue(), queue(running="task-completed-c1"), chunk("the command is done", "task-completed-c1"))
+    assert panel.state().turn_since
+    ended = {"sessionUpdate": "turn_completed", "prompt_id": "task-completed-c1", "stop_reason": "end_turn"}
+    panel.agent({"method": "_x.ai/session_notification", "params": {"sessionId": S1, "update": ended}})
+    assert (panel.state().turn_since, panel.state().last_human) == (0.0, at)
+
+
+@pytest.mark.requirement("SH-30")
+def test_a_replay_is_no_evidence() -> None:
+    panel = Panel()
+    panel.inject()
+    replayed = chunk("an old answer")
+    replayed["params"]["_meta"]["isReplay"] = True
+    panel.agent(replayed)
+    assert panel.progress() == []
+
+
+@pytest.mark.requirement("SH-64")
+def test_the_answer_may_come_before_the_end_that_explains_it() -> None:
+    panel = Panel()
+    number = panel.inject()
+    panel.agent(queue(running=KEY))
+    panel.answer(number, "cancelled", cancellationCategory="PermissionRejected")
+    panel.agent(complete(KEY, "cancelled", "PermissionRejected"))
+    assert panel.progress() == [Taken("a1", S1, KEY), Finished("a1", "declined", "", KEY)]
+
+
 @pytest.mark.requirement("SH-61")
 def test_where_the_queue_is_never_shown_prompts_are_counted() -> None:
     panel = Panel(used=False)
