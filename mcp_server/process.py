@@ -60,15 +60,17 @@ class Process:
         self._connection: BrokerConnection | None = None
         self._out = _thread.allocate_lock()
         self._stdout = _claim_stdout()
-        self._bell_read, self._bell_write = os.pipe()
-        os.set_blocking(self._bell_read, False)
-        os.set_blocking(self._bell_write, False)
+        self._bell_read, self._bell_write = _bell()
+        self._signal_read, signal_write = _bell()
+        # The kernel may give a signal to the other thread: the wait of this one, which runs the handlers, would go on.
+        _signal.set_wakeup_fd(signal_write, warn_on_full_buffer=False)
 
     def run(self) -> None:
         _thread.start_new_thread(self._connect, ())
         poll = select.poll()
         poll.register(0, select.POLLIN)
         poll.register(self._bell_read, select.POLLIN)
+        poll.register(self._signal_read, select.POLLIN)
         parts: list[bytes] = []
         while True:
             ready = [fd for fd, _ in poll.poll(self._patience())]
@@ -115,6 +117,7 @@ class Process:
             any_news = select.poll()
             any_news.register(self._stdout, select.POLLOUT)
             any_news.register(0, _HUNG_UP)
+            any_news.register(self._signal_read, select.POLLIN)
             while data:
                 if not any(fd == self._stdout for fd, _ in any_news.poll()) and not room.poll(_LAST_READ):
                     self.end()
@@ -179,6 +182,14 @@ class Process:
             self._connection.run()
         except Exception as error:  # missing or broken packages: said in every call, and on no screen
             self.give_up(_broken(error))
+
+
+def _bell() -> tuple[int, int]:
+    """A pipe to be rung, which never blocks."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write
 
 
 def _claim_stdout() -> int:

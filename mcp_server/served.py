@@ -141,6 +141,13 @@ class _Session:
         self._ended = True
         self._task.cancel()
 
+    def _refuse(self, data: bytes) -> None:
+        """Answers a request that the SDK can't read; garbage ends nothing, and is owed no answer."""
+        identifier = _requested(data)
+        if identifier is not None:
+            error = {"code": -32600, "message": "Invalid Request"}
+            self._send(json.dumps({"jsonrpc": "2.0", "id": identifier, "error": error}).encode())
+
     async def _run(self) -> None:
         try:
             await self._serve(await asyncio.shield(self._sdk))
@@ -166,7 +173,8 @@ class _Session:
                         self._send(_NOT_READ)
                         continue
                     except (ValueError, RecursionError):
-                        continue  # garbage ends nothing, and is owed no answer
+                        self._refuse(line)
+                        continue
                     if isinstance(message, sdk.types.JSONRPCNotification) and message.method == "notifications/cancelled":
                         self._host.cancelled(_identity((message.params or {}).get("requestId")))
                     await to_server.send(sdk.message(message))
@@ -244,6 +252,18 @@ async def _call(
 def _identity(request_id: object) -> str:
     """A JSON-RPC id as a name: 1 and "1" are different requests."""
     return f"{type(request_id).__name__}:{request_id}"
+
+
+def _requested(data: bytes) -> str | int | None:
+    """The id of a request that is none of JSON-RPC's, None when nobody waits for its answer."""
+    try:
+        message = json.loads(data.partition(b"\n")[0])
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+        return None
+    identifier = message.get("id")
+    return identifier if isinstance(identifier, (str, int)) and not isinstance(identifier, bool) else None
 
 
 def _parse(sdk: _Sdk, data: bytes) -> Any:

@@ -62,12 +62,14 @@ class ThinSession:
             now: monotonic seconds.
         """
         message = _object(line)
+        if not message and (identifier := _id_of_broken(line)) is not None:
+            return [_fault(identifier, -32700, "Parse error")], []
         method = message.get("method")
         if not isinstance(method, str):  # an answer to a request of the server's, or nothing at all
             return [], self._forward(line) if len(line) <= packing.LONGEST_JSON else []
         if "id" not in message:
             return [], self._notification(method, message, line, now) if len(line) <= packing.LONGEST_JSON else []
-        if message["id"] is None or isinstance(message["id"], (float, bool, list, dict)):
+        if not _names_a_request(message["id"]):
             return [], []
         tool = _tool(message) if method == "tools/call" else None
         try:
@@ -77,6 +79,8 @@ class ThinSession:
         answer = self._beforehand(method, message, line)
         if answer is not None:
             return [answer], self._forward(line) if method == "initialize" else []
+        if not _is_request(message):  # the SDK would drop it without a word
+            return [_fault(message["id"], -32600, "Invalid Request")], []
         key = _key(message["id"])
         if method == "subscriptions/listen":
             self._subscriptions[key] = line
@@ -195,7 +199,7 @@ class ThinSession:
 
     def _error(self, identifier: object, tool: str | None, why: dict[str, Any], code: int = -32603) -> bytes:
         if tool is None:
-            return _line({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why["error"]}})
+            return _fault(identifier, code, why["error"])
         text = json.dumps(why, ensure_ascii=False)
         result = {"content": [{"type": "text", "text": text}], "structuredContent": why, "isError": True}
         if not self._handshake:
@@ -241,6 +245,24 @@ def _object(line: bytes) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
+def _names_a_request(identifier: object) -> bool:
+    return isinstance(identifier, (str, int)) and not isinstance(identifier, bool)
+
+
+def _is_request(message: dict[str, Any]) -> bool:
+    """Whether ``message``, which has a method and an id, is a request of JSON-RPC 2.0."""
+    parameters = message.get("params")
+    said_right = message.get("jsonrpc") == "2.0" and (parameters is None or isinstance(parameters, dict))
+    return said_right and "result" not in message and "error" not in message
+
+
+def _id_of_broken(line: bytes) -> object:
+    """The id of a request that is not in UTF-8, as of an agent that cuts bytes; None when it is no request at all."""
+    message = _object(line.decode(errors="replace").encode())
+    identifier = message.get("id") if isinstance(message.get("method"), str) else None
+    return identifier if _names_a_request(identifier) else None
+
+
 def _tool(message: dict[str, Any]) -> str:
     parameters = message.get("params")
     return str(parameters.get("name")) if isinstance(parameters, dict) else ""
@@ -248,6 +270,10 @@ def _tool(message: dict[str, Any]) -> str:
 
 def _key(identifier: object) -> str:
     return f"{type(identifier).__name__}:{identifier}"
+
+
+def _fault(identifier: object, code: int, text: str) -> bytes:
+    return _line({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": text}})
 
 
 def _result(identifier: object, result: dict[str, Any]) -> bytes:

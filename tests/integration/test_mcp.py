@@ -128,6 +128,20 @@ def test_nothing_that_a_client_says_ends_the_process(world: World) -> None:
 
 
 @pytest.mark.requirement("MC-07")
+def test_a_request_that_nobody_can_read_is_refused_at_once(world: World) -> None:
+    """The first by the thin process, the second by the broker: its SDK does not read what is nested that deeply."""
+    client = world.mcp()
+    client.shake_hands()
+    assert client.call("bridge_status")["ok"]
+    client.write(b'{"jsonrpc":"2.0","id":60,"method":"tools/call","params":["bridge_status"]}\n')
+    deep = b"[" * 500 + b"]" * 500
+    client.write(b'{"jsonrpc":"2.0","id":61,"method":"tools/call","params":{"name":"bridge_status","arguments":' + deep + b"}}\n")
+    for number in (60, 61):
+        assert client.answer(number, 5)["error"]["code"] == -32600
+    assert client.call("bridge_status")["ok"]
+
+
+@pytest.mark.requirement("MC-07")
 def test_a_line_may_be_long_and_come_in_pieces(world: World) -> None:
     client = world.mcp()
     client.shake_hands()

@@ -171,6 +171,37 @@ def test_a_process_that_ends_while_it_starts_leaves_nothing(world: World, how: s
         assert bells(world, client.pid) == []
 
 
+ANOTHER_THREAD = """
+import _thread, signal, sys
+told = _thread.allocate_lock()
+told.acquire()
+def take_all():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
+    told.release()
+    signal.sigwait([signal.SIGUSR1])
+ending = [signal.SIGHUP, signal.SIGTERM]
+signal.pthread_sigmask(signal.SIG_BLOCK, ending + [signal.SIGUSR1])
+_thread.start_new_thread(take_all, ())
+told.acquire()
+sys.path.insert(0, sys.argv[1])
+from mcp_server.process import main
+main([])
+"""
+"""The MCP process, with a thread that the kernel gives every signal to; the handlers are the main thread's all the same."""
+
+
+@pytest.mark.requirement("MC-06")
+@pytest.mark.parametrize("how", ["HUP", "TERM"])
+def test_a_signal_that_another_thread_gets_ends_the_process_as_well(world: World, how: str) -> None:
+    client = McpClient([sys.executable, "-I", "-S", "-c", ANOTHER_THREAD, str(ROOT)], quiet(world))
+    try:
+        client.write(PING % 1)
+        client.wait(lambda m: m.get("id") == 1)
+        end_by(client, how)
+    finally:
+        client.close()
+
+
 @pytest.mark.requirement("MC-06")
 def test_the_end_of_a_client_that_never_read(world: World) -> None:
     with subprocess.Popen(MCP, env=quiet(world), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

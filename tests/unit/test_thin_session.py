@@ -362,7 +362,8 @@ def test_a_request_that_is_no_call_gets_an_error(client: Client) -> None:
 )
 @pytest.mark.parametrize("escaped", [False, True])
 def test_a_message_of_the_greatest_size_goes_behind_its_line(shaken: Client, character: str, escaped: bool) -> None:
-    message: Json = {"method": "tools/call", "id": 1, "params": {"name": "x", "arguments": {"message": character * 1_000_000}}}
+    arguments = {"message": character * 1_000_000}
+    message: Json = {"jsonrpc": "2.0", "method": "tools/call", "id": 1, "params": {"name": "x", "arguments": arguments}}
     shaken.say(json.dumps(message, ensure_ascii=escaped).encode())
     head, text = unpack(shaken.passed[0])
     assert text == character * 1_000_000
@@ -459,6 +460,42 @@ def test_what_is_no_request_is_owed_nothing(client: Client, said: bytes, connect
     assert client.session.next_deadline() is None
     client.say(initialize())
     assert client.heard[0]["id"] == 0
+
+
+MALFORMED: dict[bytes, int] = {
+    b'{"id":5,"method":"tools/call","params":{"name":"bridge_status"}}': -32600,
+    b'{"jsonrpc":"1.0","id":5,"method":"tools/call","params":{"name":"bridge_status"}}': -32600,
+    b'{"jsonrpc":2.0,"id":5,"method":"tools/call","params":{"name":"bridge_status"}}': -32600,
+    b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":[]}': -32600,
+    b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":"x"}': -32600,
+    b'{"jsonrpc":"2.0","id":5,"method":"subscriptions/listen","params":7}': -32600,
+    b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{},"result":{}}': -32600,
+    b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{},"error":{"code":1,"message":"x"}}': -32600,
+    b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"send_to_codex","arguments":{"message":"\xe4"}}}': -32700,
+}
+"""Requests that are none, as clients get them wrong."""
+
+
+@pytest.mark.requirement("MC-07")
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize(("said", "code"), MALFORMED.items(), ids=lambda value: str(value)[-50:])
+def test_a_malformed_request_is_refused_at_once_and_goes_no_further(
+    client: Client, said: bytes, code: int, connected: bool
+) -> None:
+    if connected:
+        client.broker_comes()
+    client.say(said)
+    (heard,) = client.heard
+    assert (heard["jsonrpc"], heard["id"], heard["error"]["code"]) == ("2.0", 5, code)
+    assert client.session.next_deadline() is None
+    assert said not in (client.passed or client.broker_comes())
+
+
+@pytest.mark.requirement("MC-06", "MC-07")
+@pytest.mark.parametrize("method", ["initialize", "ping", "tools/list"])
+def test_empty_parameters_that_are_a_list_are_let_pass_where_nothing_is_read_of_them(shaken: Client, method: str) -> None:
+    shaken.say(f'{{"jsonrpc":"2.0","id":5,"method":"{method}","params":[]}}'.encode())
+    assert "result" in shaken.heard[0]
 
 
 @pytest.mark.requirement("MC-07")
