@@ -54,7 +54,7 @@ class BinaryMissingError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One pinned release: the npm package, and where its platform package keeps the native executable."""
+    """One release: the npm package, and where its platform package keeps the native executable."""
 
     kind: str
     package: str
@@ -81,18 +81,28 @@ class Agent:
         return sorted((prefix / "node_modules").glob(self.pattern + PACKED))
 
 
-_CLAUDE: Final = ("claude", "@anthropic-ai/claude-code", "@anthropic-ai/claude-code-*/claude")
-_CODEX: Final = ("codex", "@openai/codex", "@openai/codex-*/vendor/*/bin/codex")
-_GROK: Final = ("grok", "@xai-official/grok", "@xai-official/grok-*/bin/grok")
-
-AGENTS: Final = {
-    agent.name: agent
-    for agent in (
-        *(Agent(*_CLAUDE, version) for version in CLAUDE_VERSIONS),
-        *(Agent(*_CODEX, version) for version in CODEX_VERSIONS),
-        *(Agent(*_GROK, version) for version in GROK_VERSIONS),
-    )
+PACKAGES: Final = {
+    "claude": ("@anthropic-ai/claude-code", "@anthropic-ai/claude-code-*/claude"),
+    "codex": ("@openai/codex", "@openai/codex-*/vendor/*/bin/codex"),
+    "grok": ("@xai-official/grok", "@xai-official/grok-*/bin/grok"),
 }
+"""Of each agent the npm package, and where its platform package keeps the native executable."""
+
+
+def release(name: str) -> Agent:
+    """``claude-2.1.332``, or any other release that its maker has published.
+
+    Raises:
+        KeyError: there is no such agent.
+    """
+    kind, _, version = name.partition("-")
+    return Agent(kind, *PACKAGES[kind], version)
+
+
+_PINNED: Final = {"claude": CLAUDE_VERSIONS, "codex": CODEX_VERSIONS, "grok": GROK_VERSIONS}
+
+AGENTS: Final = {name: release(name) for kind in _PINNED for name in (f"{kind}-{version}" for version in _PINNED[kind])}
+"""The pinned releases: what the tests run."""
 
 
 def cache_directory() -> Path:
@@ -109,9 +119,9 @@ def binary(name: str) -> Path:
 
     Raises:
         BinaryMissingError: no npm, a failed install, or a package without an executable for this platform.
-        KeyError: ``name`` is not pinned here.
+        KeyError: there is no such agent.
     """
-    agent = AGENTS[name]
+    agent = release(name)
     prefix = cache_directory() / agent.name
     found = agent.native(prefix)
     if found is not None:
@@ -119,6 +129,15 @@ def binary(name: str) -> Path:
     with _locked(prefix.with_name(agent.name + ".lock")):
         found = agent.native(prefix)  # somebody else may have installed it while this process waited
         return found if found is not None else _install(agent, prefix)
+
+
+def remove(name: str) -> None:
+    """Take a release out of the cache; a pinned one stays, the tests need it again."""
+    if name in AGENTS:
+        return
+    prefix = cache_directory() / name
+    with _locked(prefix.with_name(name + ".lock")):
+        shutil.rmtree(prefix, ignore_errors=True)
 
 
 def npm_command() -> list[str]:

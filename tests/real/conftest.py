@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytest.register_assert_rewrite("tests.real.stories")
+
 
 @pytest.fixture
 def world(tmp_path: Path, home: Path) -> Iterator[World]:

@@ -6,32 +6,15 @@ over, and the answer comes back the same way. Every case ends with the complete 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.real.exchange import MESSAGE, PREFACE, Occupation, World, assert_turns, is_message, is_reply
-from tests.real.party import calling
+from tests.real.exchange import MESSAGE, PREFACE, is_message, is_reply
+from tests.real.stories import Case, answer_comes_back_and_no_turn_is_harmed
 
 if TYPE_CHECKING:
-    from tests.real.party import Party
-
-ANSWER: Final = "the answer of the peer"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Who sends to whom, what the target is doing then, and what the sender is doing when the answer comes."""
-
-    sender: str
-    target: str
-    state: str
-    back: str
-
-    def __str__(self) -> str:
-        return f"{self.sender} to {self.target}, {self.state}, {self.back}"
-
+    from tests.real.exchange import World
 
 CASES: Final = (
     Case("claude-2.1.332", "codex-0.171.0", "idle", "idle"),
@@ -70,50 +53,12 @@ CASES: Final = (
 """Every pair of (release, state of the target) and of (release, state of the sender at the return), no full product."""
 
 
-def queues(party: Party) -> bool:
-    """Whether a busy session takes a message into a queue of the agent's; otherwise the bridge keeps it."""
-    return (party.agent, party.version) != ("codex", "0.147.0")
-
-
 @pytest.mark.requirement(
     "SH-34", "SH-35", "SH-41", "SH-43", "SH-52", "SH-53", "SH-61", "DE-01", "DE-10", "DE-37", "DE-40", "MC-01", "MC-02"
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_answer_comes_back_and_no_turn_is_harmed(world: World, case: Case) -> None:
-    target = world.open(case.target, shell="ask" if case.state == "approval" else "allow", home="target")
-    sender = world.open(case.sender, shell="ask" if case.back == "approval" else "allow", home="sender")
-    work = Occupation(target, world.gate(), case.state)
-    work.begun()
-    message = f"{PREFACE}[[reply {ANSWER}]]"
-    send = calling(target.tool, message=message, session_id=target.session)
-    own = Occupation(sender, world.gate(), case.back, before=send)
-    own.begun()
-
-    receipt = sender.answer_of_tool()
-    assert (receipt["accepted"], receipt["target_session_id"]) == (True, target.session)
-    assert receipt["reply_lands_in_session"] == sender.session
-    delivery = receipt["delivery_id"]
-    if case.state != "idle" and queues(target):
-        world.wait_handed_over(delivery)
-    elif case.state != "idle":
-        assert world.delivery(delivery)["delivery"]["state"] == "queued"
-    assert not any(is_message(turn) for turn in target.turns()) or case.state == "idle"
-
-    work.end()
-    target.wait_turn(is_message)
-    returned = world.wait_state(delivery, "delivered")["return_delivery"]
-    if case.back != "idle" and queues(sender):
-        world.wait_handed_over(returned["delivery_id"])
-    elif case.back != "idle":
-        assert world.delivery(returned["delivery_id"])["delivery"]["state"] == "queued"
-
-    own.end()
-    sender.wait_turn(lambda turn: is_reply(turn, ANSWER))
-    world.all_settled()
-    assert_turns(target, work.turn, lambda turn: is_message(turn, message) and turn.answered.startswith(ANSWER))
-    assert_turns(sender, own.turn, lambda turn: is_reply(turn, ANSWER))
-    assert world.delivery(delivery)["delivery"]["is_reply_confirmed_by_token"]
-    assert world.delivery(returned["delivery_id"])["delivery"]["state"] == "delivered"
+    answer_comes_back_and_no_turn_is_harmed(world, case)
 
 
 @pytest.mark.requirement("DE-10", "DE-13")
