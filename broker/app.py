@@ -18,7 +18,7 @@ from broker.book import Book
 from broker.carrier import Carrier
 from broker.claims import Claims
 from broker.clock import wall_clock
-from broker.errors import CrossAgentError, Fenced
+from broker.errors import CrossAgentError, Fenced, InternalError
 from broker.events import Events
 from broker.failpoints import fail_point
 from broker.focus import Focus
@@ -260,11 +260,15 @@ class Broker:
     async def _request(self, peer: Peer, request: Request) -> None:
         """A client that is no agent."""
         try:
-            result = await self._service.operation(request.operation, request.parameters)
+            self._peers.send(peer, Reply(request.key, await self._service.operation(request.operation, request.parameters)))
         except CrossAgentError as error:
-            self._peers.send(peer, Failure(request.key, error.code, str(error), error.next_step, error.retry_safe))
-            return
-        self._peers.send(peer, Reply(request.key, result))
+            self._refuse(peer, request, error)
+        except Exception as error:  # whoever asked must not wait for what never comes
+            log.error("%.40s failed by %s", request.operation, type(error).__name__, exc_info=error)
+            self._refuse(peer, request, InternalError())
+
+    def _refuse(self, peer: Peer, request: Request, error: CrossAgentError) -> None:
+        self._peers.send(peer, Failure(request.key, error.code, str(error), error.next_step, error.retry_safe))
 
     # life
 

@@ -9,7 +9,8 @@ message text, tokens or exception texts of libraries.
     ├── WireError          a message on the wire was not understood
     │   └── ProtocolMismatch
     ├── HomeError          the state directory cannot be used safely
-    └── Fenced             a newer broker has taken over; this one must exit
+    ├── Fenced             a newer broker has taken over; this one must exit
+    └── InternalError      a fault of ours at one call
 """
 
 from __future__ import annotations
@@ -87,3 +88,14 @@ class Fenced(CrossAgentError):
 
     code = "fenced"
     retry_safe = True
+
+
+class InternalError(CrossAgentError):
+    """The broker failed at one call. What it failed by is in the log, and nowhere else: it may quote a message."""
+
+    code = "internal_error"
+    next_step = "See logs/broker.log."
+    retry_safe = False
+
+    def __init__(self) -> None:
+        super().__init__("the broker failed at this call")

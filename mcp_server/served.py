@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import VERSION
-from broker.errors import CrossAgentError, Fenced, Refusal
+from broker.errors import CrossAgentError, Fenced, InternalError
 from mcp_server import packing, surface
 
 if TYPE_CHECKING:
@@ -245,8 +245,7 @@ async def _call(
         return error.as_result(), True
     except Exception as error:  # a fault of ours: its text may quote the message, so only its kind is told
         log.error("%s failed by %s", name, type(error).__name__, exc_info=error)
-        fault = Refusal("internal_error", "the broker failed at this call", "See logs/broker.log.", retry_safe=False)
-        return fault.as_result(), True
+        return InternalError().as_result(), True
 
 
 def _identity(request_id: object) -> str:
