@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILDREN = Path(__file__).resolve().parent / "children"
-LAUNCHERS = {"claude": "claude-shim", "codex": "codex-shim"}
+LAUNCHERS = {"claude": "claude-shim", "codex": "codex-shim", "grok": "grok-shim"}
+PANEL_CALLS = {"codex": ("app-server",), "grok": ("agent", "stdio")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Installation:
 def install(root: Path) -> Installation:
     (root / "bin").mkdir(parents=True)
     shutil.copy(ROOT / "bin" / "claude-shim", root / "bin" / "claude-shim")
-    (root / "bin" / "codex-shim").symlink_to("claude-shim")
+    for name in ("codex-shim", "grok-shim"):
+        (root / "bin" / name).symlink_to("claude-shim")
     for room in ("shims", "broker", "mcp_server"):
         (root / room).symlink_to(ROOT / room)
     installation = Installation(root)
@@ -72,10 +74,10 @@ class Shim:
         """Command and environment of a panel call."""
         if self.agent == "claude":
             return [str(self.launcher), str(child), "--input-format", "stream-json"], dict(self.environment)
-        return [str(self.launcher), "app-server"], {**self.environment, "CROSS_AGENT_REAL_CODEX": str(child)}
+        return self.plain(child, *PANEL_CALLS[self.agent])
 
     def plain(self, child: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
         """Command and environment of a call that is no panel's."""
         if self.agent == "claude":
             return [str(self.launcher), str(child), *arguments], dict(self.environment)
-        return [str(self.launcher), *arguments], {**self.environment, "CROSS_AGENT_REAL_CODEX": str(child)}
+        return [str(self.launcher), *arguments], {**self.environment, f"CROSS_AGENT_REAL_{self.agent.upper()}": str(child)}

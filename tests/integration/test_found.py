@@ -93,6 +93,19 @@ def test_claude_without_a_bundled_binary(machine: Machine) -> None:
     assert [machine.call("claude") for _ in range(2)] == [(real, 1), (real, 0)]
 
 
+def test_an_update_that_moves_a_link(machine: Machine) -> None:
+    """Grok Build keeps each release as a file, and a link to the one in use."""
+    link = machine.home / ".grok/bin/grok"
+    machine.put(".grok/bin/grok-1.0.9")
+    link.symlink_to("grok-1.0.9")
+    machine.age()
+    assert [machine.call("grok") for _ in range(2)] == [(str(link), 1), (str(link), 0)]
+    machine.put(".grok/bin/grok-1.0.41")
+    (link.parent / "new").symlink_to("grok-1.0.41")
+    (link.parent / "new").replace(link)
+    assert machine.call("grok") == (str(link), 1)
+
+
 def test_no_note_where_there_is_no_run_directory(machine: Machine) -> None:
     shutil.rmtree(machine.state)
     assert [machine.call()[1] for _ in range(2)] == [1, 1]

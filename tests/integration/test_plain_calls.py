@@ -40,6 +40,19 @@ PLAIN = {
         ("exec", "app-server"),
         (),
     ),
+    "grok": (
+        ("--version",),
+        ("update",),
+        ("mcp", "list"),
+        ("-p", "stdio"),
+        ("agent", "serve"),
+        ("agent", "--agent-profile", "stdio", "headless"),
+        ("agent", "leader"),
+        ("-r", "agent", "stdio"),
+        ("agent", "stdio", "--help"),
+        ("--", "agent", "stdio"),
+        (),
+    ),
 }
 PANEL = {
     "claude": (
@@ -52,6 +65,11 @@ PANEL = {
         ("app-server", "--analytics-default-enabled"),
         ("-c", "features.code_mode_host=true", "app-server", "--analytics-default-enabled"),
         ("--config=x=y", "--enable", "app-server", "-C", "exec", "app-server", "--listen", "stdio://"),
+    ),
+    "grok": (
+        ("agent", "stdio"),
+        ("agent", "--model", "grok-code", "--no-leader", "stdio"),
+        ("--effort=high", "agent", "--leader", "stdio", "--debug"),
     ),
 }
 OF_EVERY_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
