@@ -27,7 +27,7 @@ def _ids(area: str, numbers: str) -> set[str]:
 
 
 HELD: set[str] = (
-    _ids("SH", "1-9 11-14 16 20-23 30-35 40-46 50-56 60-65")
+    _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
     | _ids("EN", "1-5 8-10 25")
     | _ids("MC", "1 3 5 7-9 25 31 32")
@@ -36,7 +36,6 @@ HELD: set[str] = (
 
 PARTLY: dict[str, str] = {
     "SH-10": f"what the log says is held; what the broker works out of ancestors is shown with {COMMANDS}",
-    "SH-15": f"held for stub agents; two real processes on one session come with {GROK}",
     "DE-03": f"headless senders and dormant targets come with {DURABLE}",
     "DE-23": f"bodies and expiry are held; prompt files of runners come with {DURABLE}",
     "DE-26": f"what a shim takes back from its agent; the command and the tool come with {COMMANDS}",

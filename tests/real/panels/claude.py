@@ -162,6 +162,10 @@ class ClaudePanel:
         self._answered.add(chosen.number)
         self._loop.soon(_settle, chosen.answer, allow)
 
+    def end_input(self) -> None:
+        """The window is reloaded: end of input, and no signal yet."""
+        self._loop.call(self._transport.end_input())
+
     def close(self) -> None:
         """Close the panel as an editor does: end of input, then time to finish, then signals."""
         if self._closed:
