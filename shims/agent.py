@@ -80,6 +80,7 @@ class Agent:
         moved: when somebody other than us last moved a session, by its records, 0 when they do not say: (store, session, the
             keys of what was ours) → wall-clock seconds. Blocking.
         store_variable: the environment variable that moves its data directory; default_store: where it is, below the home.
+        longest: characters of one input that it takes at most, None where no limit is known.
     """
 
     name: str
@@ -88,7 +89,6 @@ class Agent:
     program: re.Pattern[str]
     same_agent: SameAgent
     opens_any_panel: bool
-    queue_outlives: bool
     queue_outlives: bool
     new_key: Callable[[str, str], str]
     disarm: Callable[[str], tuple[str, tuple[str, ...]]]
@@ -99,6 +99,7 @@ class Agent:
     moved: Callable[[str, str, Collection[str]], float]
     store_variable: str
     default_store: str
+    longest: int | None = None
 
 
 @cache

@@ -30,7 +30,6 @@ AGENT = Agent(
     same_agent=SameAgent.ALLOWED_OR_NAMED,
     opens_any_panel=False,
     queue_outlives=False,
-    queue_outlives=False,
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,

@@ -28,7 +28,6 @@ AGENT = Agent(
     same_agent=SameAgent.NAMED,
     opens_any_panel=True,
     queue_outlives=True,
-    queue_outlives=True,
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,
@@ -38,4 +37,5 @@ AGENT = Agent(
     moved=sessions.moved,
     store_variable="CODEX_HOME",
     default_store=".codex",
+    longest=1 << 20,  # code points, of `turn/start` and `thread/queue/add` alike (0.171.0)
 )
