@@ -131,12 +131,16 @@ class Carrier:
             return
         self._waiting_since.pop(delivery.id, None)
         if isinstance(reach, Unreachable):
-            await self._replies.failed(delivery, Event.REFUSED, reach.code, reach.reason, attempt=None)
-            self.drive(delivery.target)
+            await self._refuse(delivery, code=reach.code, reason=reach.reason)
             return
         text = await self._text(delivery)
         if text is None:
-            await self._replies.failed(delivery, Event.REFUSED, "text_lost", "its text is not stored any more", attempt=None)
+            await self._refuse(delivery, code="text_lost", reason="its text is not stored any more")
+            return
+        target = agent(delivery.agent)
+        if target.longest is not None and len(text) > target.longest:
+            reason = f"with its frame it has {len(text):,} characters, and {target.product} takes {target.longest:,}"
+            await self._refuse(delivery, code="message_too_long", reason=reason)
             return
         attempt = Attempt(
             id=f"att_{secrets.token_hex(8)}",
@@ -151,6 +155,11 @@ class Carrier:
         delivery = await self._book.apply(delivery, Event.HAND_OVER, attempt=attempt, route=reach.route)
         if not self._route.hand_over(delivery, attempt, reach, text):
             await self._never(delivery, attempt)
+
+    async def _refuse(self, delivery: Delivery, *, code: str, reason: str) -> None:
+        """It can't be handed over at all; what is queued behind it may be."""
+        await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=None)
+        self.ended(delivery)
 
     def _reach(self, delivery: Delivery) -> Reach | Wait | Unreachable:
         """How the session is reached; each reason to wait has a time of its own."""

@@ -12,8 +12,13 @@ _TOKEN = re.compile(r"\breq_[0-9]{10,16}_[0-9a-f]{6}\b")
 
 
 def closing_line(answer: str) -> str:
-    """The last line that holds anything."""
-    return next((line for line in reversed(answer.splitlines()) if line.strip()), "")
+    """The last line that holds anything, without the white space after it; an answer may have millions of them."""
+    whole, size = answer.rstrip(), 4096
+    while True:
+        *before, last = whole[-size:].splitlines() or [""]
+        if before or size >= len(whole):
+            return last
+        size *= 16
 
 
 def closing_token(answer: str) -> str | None:
@@ -30,4 +35,4 @@ def closes_with(answer: str | None, token: str) -> bool:
 def without_closing_token(answer: str, token: str) -> str:
     """The answer as its reader needs it: without the closing line if that holds nothing but the request id."""
     whole, last = answer.rstrip(), closing_line(answer)
-    return whole.removesuffix(last.rstrip()).rstrip() if last.strip(" \t`*_") == token else whole
+    return whole.removesuffix(last).rstrip() if last.strip(" \t`*_") == token else whole

@@ -16,6 +16,11 @@ TITLE = "=== CROSS-AGENT BRIDGE {} ==="
 WAITED_VISIBLY = 120.0
 """Seconds in the queue from which on a message says how long it waited."""
 
+FRAME_AT_MOST = 4096
+"""Characters that the frame adds to a text; lines that are quoted in it come on top."""
+
+_ID_AT_MOST = 256
+
 _SUMMARISED = 4096
 """Characters of a body that its summary is taken from; a body may have a million, and the loop must not wait."""
 
@@ -33,7 +38,7 @@ class Sender:
     @property
     def shown(self) -> str:
         """Its session on a line of the frame: the id is somebody else's word."""
-        return _one_line(self.session)
+        return _one_line(self.session)[:_ID_AT_MOST]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +84,45 @@ def unframed(body: str) -> tuple[str, tuple[str, ...]]:
     return QUOTE + body, ("the text began with `/` and was prefixed with `> `, so that it is no command",)
 
 
-def reply(sender: Sender, thread: Thread, summary: str, answer: str, *, confirmed: bool, recovered: str = "") -> str:
+def reply(
+    sender: Sender,
+    thread: Thread,
+    summary: str,
+    answer: str,
+    *,
+    confirmed: bool,
+    recovered: str = "",
+    longest: int | None = None,
+    delivery: str = "",
+) -> str:
     """The framed text of an answer.
 
     Args:
         confirmed: the answer closed with its request id; otherwise it may be an interim one.
         recovered: the transport failure that it was recovered from, empty when it was received.
+        longest: characters that its reader takes at most; the answer is cut, and says so, if it has more.
+        delivery: the request's, by which the whole answer is found.
     """
+    body = neutralised(answer)
+    marks = [] if confirmed else ["NO REQUEST ID on the last line: possibly interim"]
+    text = _reply(sender, thread, summary, body, recovered, marks)
+    if longest is None or len(text) <= longest:
+        return text
+    marks.append(
+        f"CUT: the answer has {len(answer):,} characters, more than you take in one message; what follows is its beginning. "
+        f'All of it: bridge_status with delivery_id "{delivery}", as peer_transcript.answer; or ask for it as a file.'
+    )
+    room = longest - len(_reply(sender, thread, summary, "", recovered, marks)) - len(QUOTE)
+    return _reply(sender, thread, summary, neutralised(body[:room]), recovered, marks)  # its last line is another one now
+
+
+def _reply(sender: Sender, thread: Thread, summary: str, body: str, recovered: str, marks: list[str]) -> str:
     where = f"conversation: {thread.conversation} | answering hop {thread.hop}/{thread.max_hops}"
     lines = [TITLE.format("REPLY"), _from(sender), where + (" | recovered from transcript" if recovered else "")]
     lines.append(f"your message: {neutralised(summary)}")
     if recovered:
         lines += [f"transport failure: {recovered}", "RECOVERED, NOT RECEIVED"]
-    if not confirmed:
-        lines.append("NO REQUEST ID on the last line: possibly interim")
-    lines += ["", neutralised(answer), "", f"[bridge] Nobody waits for this turn. {_next_request(sender, thread)}"]
+    lines += [*marks, "", body, "", f"[bridge] Nobody waits for this turn. {_next_request(sender, thread)}"]
     return "\n".join(lines)
 
 

@@ -7,13 +7,16 @@ DE-50, DE-51, SE-29). Each refusal has a code, says what happened, and what to d
 from __future__ import annotations
 
 from broker.callers import Caller
+from broker.envelope import FRAME_AT_MOST
 from broker.errors import Refusal
 from broker.resolve import Selected
 from broker.settings import CallerSettings
 from shims.agent import Agent, SameAgent, agents
 
 MAX_CHARACTERS = 1_000_000
-"""Of one message; with its envelope it stays under Codex's 1,048,576 (measured on 0.171.0)."""
+"""Of one message; with its envelope it stays under Codex's 1,048,576 (measured on 0.171.0), unless much of it is quoted."""
+
+_WRITE_A_FILE = "Write the material to a file and send its path with a summary."
 
 
 def check_text(message: str) -> None:
@@ -23,7 +26,18 @@ def check_text(message: str) -> None:
         raise Refusal(
             "message_too_long",
             f"the message has {len(message):,} characters, the limit is {MAX_CHARACTERS:,}",
-            "Write the material to a file and send its path with a summary.",
+            _WRITE_A_FILE,
+        )
+
+
+def check_fits(target: Agent, length: int) -> None:
+    """``length``: of the message as it is handed over, without its frame."""
+    if target.longest is not None and length > target.longest - FRAME_AT_MOST:
+        raise Refusal(
+            "message_too_long",
+            f"with what must be quoted in it the message has {length:,} characters, "
+            f"and {target.product} takes {target.longest - FRAME_AT_MOST:,}",
+            _WRITE_A_FILE,
         )
 
 

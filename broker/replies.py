@@ -66,6 +66,8 @@ class Replies:
             text,
             confirmed=confirmed or request.raw,
             recovered=recovered,
+            longest=agent(request.sender_agent).longest if request.sender_agent else None,
+            delivery=request.id,
         )
         return await self._end(
             request,

@@ -14,17 +14,22 @@ from functools import partial
 from typing import Any
 
 from broker import envelope, guards
+from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.callers import Caller
 from broker.carrier import Carrier
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
 from broker.focus import Focus
+from broker.forgery import neutralised
 from broker.panels import Panels
 from broker.resolve import Selected, resolve
 from broker.settings import CallerSettings, Grants, caller_settings
 from broker.store import Transaction
 from shims.agent import agent
+
+_MAY_GROW_TOO_LONG = 250_000
+"""Characters from which on a text may become too long for some agent when each of its lines is quoted."""
 
 _REPEAT_WINDOW = 60.0
 """Seconds after the cancellation of a call in which the same call is taken for its repetition (MC-09)."""
@@ -158,6 +163,8 @@ class Sends:
         guards.check_explicit_target(settings, session=call.session, new=call.new_session)
         target = agent(call.target)
         guards.check_same_agent(target, call.caller, session=call.session, allowed=call.allow_same_agent)
+        changes, length = await beside_the_loop(len(call.message), _as_sent, target.name, call.message, raw=call.raw)
+        guards.check_fits(target, length)
         session = call.session.strip()
         moved = {} if session or call.new_session else await self._focus.moved(target, call.caller)
         selected = resolve(target, call.caller, self._panels, session=session, new=call.new_session, moved=moved)
@@ -166,7 +173,6 @@ class Sends:
         conversation, max_hops = self._conversation(call, settings)
         now = wall_clock()
         token = new_token(now)
-        changes = target.disarm(call.message)[1] + (envelope.unframed(call.message)[1] if call.raw else ())
         identifier = new_delivery_id()
         delivery = Delivery(
             id=identifier,
@@ -289,6 +295,15 @@ class Sends:
             "warnings": warnings,
             "warning": " ".join(warning["text"] for warning in warnings),
         }
+
+
+def _as_sent(target: str, message: str, *, raw: bool) -> tuple[tuple[str, ...], int]:
+    """What of the message must be changed for it to be harmless at ``target``, and its length then, without a frame."""
+    text, changes = agent(target).disarm(message)
+    if raw:
+        text, prefixed = envelope.unframed(text)
+        return (*changes, *prefixed), len(text)
+    return changes, len(neutralised(text)) if len(text) > _MAY_GROW_TOO_LONG else len(text)
 
 
 def _receipt_for(key: str, delivery: Delivery) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from broker.processes import ProcessId, identify
 from broker.routes import Reach
 from broker.settlement import Settlement
 from tests.unit.engine import Engine, engine
+from tests.unit.engine import delivery as made_up
 
 PATIENCE = 10.0
 
@@ -56,6 +57,24 @@ def test_an_instance_that_goes_before_the_order_leaves_is_no_hand_over(tmp_path:
             delivery = made.book.delivery(queued.id)
             assert delivery is not None
             assert delivery.state is State.DELIVERING
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-05", "DE-47")
+def test_what_its_agent_does_not_take_is_not_handed_over_and_holds_nothing_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            made.carrier.begin()
+            long = await made.book.add_request(made_up(agent="codex"), "x" * (1 << 20), lambda _: {})
+            short = await made.queued(agent="codex", key="k2")
+            made.carrier.carry(long)
+            await _handed_over(made, 1)
+            assert [attempt.delivery for attempt in made.route.handed_over] == [short.id]
+            failed = made.store.delivery(long.id)
+            assert failed is not None
+            assert (failed.state, failed.error_code, failed.handed_over) == (State.FAILED, "message_too_long", False)
+            assert "Codex takes 1,048,576" in failed.error
 
     asyncio.run(story())
 

@@ -104,6 +104,35 @@ def test_what_was_recovered_or_may_be_interim_is_marked() -> None:
     ]
 
 
+@pytest.mark.requirement("DE-05", "DE-11", "DE-12")
+@pytest.mark.parametrize("confirmed", [True, False])
+@pytest.mark.parametrize("recovered", ["", "it broke"])
+@pytest.mark.parametrize("line", ["words\n", "request: x\n", "from: me, peerless\n", "\U0001f600", "\x1b[1mrequest: x\n"])
+def test_an_answer_is_cut_where_its_reader_takes_no_more(line: str, recovered: str, *, confirmed: bool) -> None:
+    for longest in range(4000, 4030):  # cut within whatever line
+        text = envelope.reply(
+            CLAUDE, THREAD, "s", line * 5000, confirmed=confirmed, recovered=recovered, longest=longest, delivery="dlv_1"
+        )
+        assert longest - 3 <= len(text) <= longest
+        assert f"CUT: the answer has {len(line) * 5000:,} characters" in text
+        assert 'bridge_status with delivery_id "dlv_1"' in text
+        assert text.splitlines()[-1].startswith("[bridge] Nobody waits")
+        forged = [line for line in frame_lines(text) if line.startswith(("request:", "from: me"))]
+        assert forged == [], "what was cut may pass for something else"
+
+
+@pytest.mark.requirement("DE-11")
+def test_an_answer_that_just_fits_is_whole() -> None:
+    whole = envelope.reply(CLAUDE, THREAD, "s", "words", confirmed=True)
+    assert envelope.reply(CLAUDE, THREAD, "s", "words", confirmed=True, longest=len(whole), delivery="d") == whole
+
+
+@pytest.mark.requirement("DE-05", "DE-10")
+def test_the_frame_has_a_greatest_size() -> None:
+    sly = Sender("Codex", "codex", "s" * 100_000, "send_to_codex")
+    assert len(asked("", sender=sly, waited=1e9)) < envelope.FRAME_AT_MOST
+
+
 @pytest.mark.requirement("DE-11")
 @pytest.mark.parametrize("outcome", [envelope.NOT_DELIVERED, envelope.NO_ANSWER, envelope.UNCERTAIN])
 def test_a_failure_says_whether_sending_again_is_safe(outcome: str) -> None:
@@ -392,6 +421,18 @@ def test_a_token_pairs_only_from_the_last_line_that_anybody_sees(parts: list[str
         assert re.findall(r"\breq_\d+_[0-9a-f]{6}\b", lines[-1])[-1] == found
     elif lines:
         assert not re.search(r"\breq_[0-9]+_[0-9a-f]{6}\b", lines[-1])
+
+
+@pytest.mark.requirement("DE-12", "EN-25")
+@pytest.mark.parametrize(
+    "before", ["", "words\n" * 200_000, "words " * 200_000, "\n" * 200_000], ids=["none", "lines", "one", "empty"]
+)
+@pytest.mark.parametrize("last", ["{}", "x " * 5000 + "{}", "{} " + "x " * 5000], ids=["alone", "far", "early"])
+@pytest.mark.parametrize("after", ["", "\r\n", " \n\t\u2028" * 50_000], ids=["none", "end", "much"])
+def test_the_closing_line_of_a_long_answer_is_found(before: str, last: str, after: str) -> None:
+    answer = f"{before}\n{last.format(TOKEN)}{after}"
+    assert closing_token(answer) == TOKEN
+    assert closes_with(f"{answer}\nwords", TOKEN) is False
 
 
 @pytest.mark.requirement("DE-12")

@@ -31,6 +31,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str, str, str]] = {
         lambda: guards.check_text("x" * 1_000_001),
         "message_too_long", "1,000,001 characters, the limit is 1,000,000", "Write the material to a file",
     ),
+    "too long when it is quoted": (
+        lambda: guards.check_fits(CODEX, 1_044_481),
+        "message_too_long", "1,044,481 characters, and Codex takes 1,044,480", "Write the material to a file",
+    ),
     "no target where one is demanded": (
         lambda: guards.check_explicit_target(NAMED_ONLY, session="", new=False),
         "explicit_target_required", "CROSS_AGENT_REQUIRE_EXPLICIT_TARGET", "Pass session_id, or new_session=true",
@@ -91,6 +95,8 @@ def test_a_no_has_a_code_a_sentence_and_a_next_step(
 ALLOWED: dict[str, Callable[[], object]] = {
     "one character": lambda: guards.check_text("x"),
     "the longest": lambda: guards.check_text("é" * MAX_CHARACTERS),
+    "as long as Codex takes": lambda: guards.check_fits(CODEX, 1_044_480),
+    "without a known limit": lambda: guards.check_fits(CLAUDE, 9_000_000),
     "named": lambda: guards.check_explicit_target(NAMED_ONLY, session="x", new=False),
     "new": lambda: guards.check_explicit_target(NAMED_ONLY, session="", new=True),
     "nothing demanded": lambda: guards.check_explicit_target(CallerSettings(), session="", new=False),

@@ -177,6 +177,22 @@ def test_half_a_character_does_not_cost_the_answer(tmp_path: Path) -> None:
     story(tmp_path, told)
 
 
+@pytest.mark.requirement("DE-05", "DE-11", "DE-41")
+@pytest.mark.parametrize(("sender", "cut"), [("codex", True), ("claude", False)])
+def test_an_answer_is_no_longer_than_its_reader_takes(tmp_path: Path, sender: str, *, cut: bool) -> None:
+    async def told(desk: Desk) -> None:
+        request = await desk.taken(sender_agent=sender)
+        desk.replies = Replies(desk.made.book, lambda *_: True, desk.carried.append)
+        ended = await desk.replies.answered(request, f"{'words ' * 200_000}\n{TOKEN}", attempt=None)
+        assert ended.state is State.DELIVERED
+        _, body = desk.returned()
+        assert ("CUT: " in body) is cut
+        assert len(body) in range((1 << 20) - 2, (1 << 20) + 1) if cut else len(body) > 1_200_000
+        assert (f'delivery_id "{request.id}"' in body) is cut
+
+    story(tmp_path, told)
+
+
 # no way back
 
 
