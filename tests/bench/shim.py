@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 
 from tests.bench.page import Figure
@@ -19,22 +19,39 @@ _LINES = 5000
 _BYTES = 128 << 20
 
 
+_OPENINGS = {
+    "claude": b'{"type":"stream_event","x":"',
+    "grok": b'{"jsonrpc":"2.0","method":"session/update","x":"',
+}
+
+
 def figures() -> Iterator[Figure]:
     with stage() as here:
         yield from _plain(here)
-        yield from _start(here)
-        yield from _latency(here)
-        yield from _throughput(here)
-    with stage(autostart=True) as here:
-        yield from _linked(here)
+    for agent in _OPENINGS:
+        with stage() as here:
+            yield from _start(here, agent)
+            yield from _latency(here, agent)
+            yield from _throughput(here, agent)
+        with stage(autostart=True) as here:
+            yield from _linked(here, agent)
+
+
+def _label(agent: str) -> str:
+    return "shim" if agent == "claude" else f"{agent} shim"
+
+
+def _line(agent: str, size: int) -> bytes:
+    opening = _OPENINGS[agent]
+    return opening + b"x" * (size - len(opening) - 3) + b'"}\n'
 
 
 def _direct(here: Stage) -> subprocess.Popen[bytes]:
     return here.spawn((str(python_child(here.path, "echo.py")),))
 
 
-def _through(here: Stage) -> subprocess.Popen[bytes]:
-    return here.shim(python_child(here.path, "echo.py"))
+def _through(here: Stage, agent: str) -> subprocess.Popen[bytes]:
+    return here.shim(python_child(here.path, "echo.py"), agent=agent)
 
 
 def _plain(here: Stage) -> Iterator[Figure]:
@@ -68,20 +85,20 @@ def _plain(here: Stage) -> Iterator[Figure]:
         yield Figure(f"shim: {way} adds", median(taken) - direct, "ms", 30 if "searched" in way or "Python" in way else 5)
 
 
-def _start(here: Stage) -> Iterator[Figure]:
+def _start(here: Stage, agent: str) -> Iterator[Figure]:
     direct, through, cpu = [], [], []
     for _ in range(_STARTS):  # by turns, so that both meet the same machine
-        direct.append(_first_echo(_direct, here)[0])
-        taken, process = _first_echo(_through, here)
+        direct.append(_first_echo(lambda: _direct(here))[0])
+        taken, process = _first_echo(lambda: _through(here, agent))
         through.append(taken)
         cpu.append(process)
-    yield Figure("shim: added start to the first echoed byte", median(through) - median(direct), "ms", 30)
-    yield Figure("shim: CPU to the first echoed byte", median(cpu), "ms", 20)
+    yield Figure(f"{_label(agent)}: added start to the first echoed byte", median(through) - median(direct), "ms", 30)
+    yield Figure(f"{_label(agent)}: CPU to the first echoed byte", median(cpu), "ms", 20)
 
 
-def _first_echo(start: object, here: Stage) -> tuple[float, float]:
+def _first_echo(start: Callable[[], subprocess.Popen[bytes]]) -> tuple[float, float]:
     begin = time.perf_counter()
-    process: subprocess.Popen[bytes] = start(here)  # type: ignore[operator]
+    process = start()
     assert process.stdin is not None and process.stdout is not None
     os.write(process.stdin.fileno(), b"x\n")
     os.read(process.stdout.fileno(), 2)
@@ -91,20 +108,20 @@ def _first_echo(start: object, here: Stage) -> tuple[float, float]:
     return taken, spent
 
 
-def _latency(here: Stage) -> Iterator[Figure]:
-    direct, through = _round_trips(_direct(here)), _round_trips(_through(here))
+def _latency(here: Stage, agent: str) -> Iterator[Figure]:
+    line = _line(agent, 200)
+    direct, through = _round_trips(_direct(here), line), _round_trips(_through(here, agent), line)
     for name, place, limit in (("p50", 0.5, 100.0), ("p99", 0.99, 1000.0)):
         added = direct_and(through, place) - direct_and(direct, place)
-        yield Figure(f"shim: a 200-byte line adds ({name})", added, "µs", limit)
+        yield Figure(f"{_label(agent)}: a 200-byte line adds ({name})", added, "µs", limit)
 
 
 def direct_and(times: list[float], place: float) -> float:
     return sorted(times)[int(len(times) * place)]
 
 
-def _round_trips(process: subprocess.Popen[bytes]) -> list[float]:
+def _round_trips(process: subprocess.Popen[bytes], line: bytes) -> list[float]:
     assert process.stdin is not None and process.stdout is not None
-    line = b'{"type":"stream_event","x":"' + b"x" * 169 + b'"}\n'
     times = []
     for number in range(_LINES + 200):
         begin = time.perf_counter()
@@ -118,13 +135,13 @@ def _round_trips(process: subprocess.Popen[bytes]) -> list[float]:
     return times
 
 
-def _throughput(here: Stage) -> Iterator[Figure]:
+def _throughput(here: Stage, agent: str) -> Iterator[Figure]:
     for name, size in (("200-byte", 200), ("64 KiB", 65536)):
-        line = b'{"type":"stream_event","x":"' + b"x" * (size - 31) + b'"}\n'
-        pairs = [(_echo_rate(_direct(here), line), _echo_rate(_through(here), line)) for _ in range(5)]
+        line = _line(agent, size)
+        pairs = [(_echo_rate(_direct(here), line), _echo_rate(_through(here, agent), line)) for _ in range(5)]
         share = median(through for _, through in pairs) / median(direct for direct, _ in pairs) * 100
-        yield Figure(f"shim: echo throughput of {name} lines, share of direct", share, "%", 40, more_is_better=True)
-        yield Figure(f"  direct, {name} lines", median(direct for direct, _ in pairs), "MiB/s")
+        yield Figure(f"{_label(agent)}: echo throughput of {name} lines, share of direct", share, "%", 40, more_is_better=True)
+        yield Figure(f"  direct, {name} lines of {agent}", median(direct for direct, _ in pairs), "MiB/s")
 
 
 def _echo_rate(process: subprocess.Popen[bytes], line: bytes) -> float:
@@ -152,13 +169,13 @@ def _echo_rate(process: subprocess.Popen[bytes], line: bytes) -> float:
     return rounds * len(block) / taken / (1 << 20)
 
 
-def _linked(here: Stage) -> Iterator[Figure]:
-    sink = python_child(here.path, "sink.py")
-    process, _ = here.panel(sink)
+def _linked(here: Stage, agent: str) -> Iterator[Figure]:
+    process = here.panel(python_child(here.path, "sink.py"))[0] if agent == "claude" else _through(here, agent)
     here.wait_for_panels(1)
     spent = cpu_ms(process.pid)
     until(lambda: cpu_ms(process.pid) == cpu_ms(process.pid))
-    yield Figure("shim: CPU in all, linked and at rest", max(spent, cpu_ms(process.pid)), "ms", 110)
+    yield Figure(f"{_label(agent)}: CPU in all, linked and at rest", max(spent, cpu_ms(process.pid)), "ms", 110)
     bare = here.spawn((*BARE, "-c", "import os; os.read(0, 1)"))
     until(lambda: rss_mib(bare.pid) > 4)
-    yield Figure("shim: memory of a linked one above a bare interpreter", rss_mib(process.pid) - rss_mib(bare.pid), "MiB", 10)
+    memory = rss_mib(process.pid) - rss_mib(bare.pid)
+    yield Figure(f"{_label(agent)}: memory of a linked one above a bare interpreter", memory, "MiB", 10)
