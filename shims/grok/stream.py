@@ -217,6 +217,9 @@ class GrokStream:
         """Its turn runs. What only waits dies with the process (measured), so that waiting proves nothing."""
         if not prompt.taken:
             prompt.taken = True
+            session = self._sessions.get(prompt.order.session)
+            if session is not None:
+                session.empty = False
             shown = self._echoes or self._is_extension()
             self.progress.append(Taken(prompt.order.attempt, prompt.order.session, prompt.order.key, shown))
 
@@ -269,9 +272,6 @@ class GrokStream:
         prompt = self._prompts.pop(ours.attempt, None)
         if prompt is None:
             return
-        session = self._sessions.get(ours.session)
-        if session is not None and prompt.taken:
-            session.empty = False
         result = as_object(message.get("result"))
         reason = result.get("stopReason")
         meta = as_object(result.get("_meta"))

@@ -192,6 +192,7 @@ def test_a_session_is_empty_until_somebody_prompts_it() -> None:
     number = panel.inject()
     assert panel.state().empty, "it only waits"
     panel.agent(queue(running=KEY))
+    assert not panel.state().empty, "it runs"
     panel.answer(number)
     assert not panel.state().empty
 
