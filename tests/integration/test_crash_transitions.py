@@ -7,6 +7,7 @@ happen for rare reasons only are also driven through a whole world, in front of 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from broker import failpoints
 from broker.deliveries import TRANSITIONS, Event, State
 from broker.wire import Inject, SessionState, StageName
-from tests.integration.lines import Json
+from tests.integration.lines import PATIENCE, Json
 from tests.integration.panels import ClaudePanel
 from tests.integration.processes import gone_within
 from tests.integration.scripted_shim import ScriptedShim, Step
@@ -27,22 +28,58 @@ from tests.integration.world import FINAL, ROOT, World
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-22")
 
-_ONE_STEP = """
-import asyncio, sys
+_STEPS = """
+import asyncio, os, sys
 from dataclasses import replace
 from pathlib import Path
 from broker.deliveries import Event, State
-from tests.unit.engine import delivery, engine
+from tests.unit.engine import engine
 
-async def main(home, state, event):
-    async with engine(Path(home)) as made:
+async def step(home, state, event, point):
+    async with engine(home) as made:
         queued = await made.queued(id="dlv_1")
         await made.store.write(lambda transaction: transaction.update_delivery(replace(queued, state=state), queued.state))
-        Path(home, "run", "fail", sys.argv[4]).touch()
+        Path(home, "run", "fail", point).touch()
         await made.book.apply(replace(queued, state=state), event)
 
-asyncio.run(main(sys.argv[1], State(sys.argv[2]), Event(sys.argv[3])))
+for line in sys.stdin:
+    home, state, event, point = line.split()
+    child = os.fork()
+    if not child:
+        os.environ["CROSS_AGENT_HOME"] = home
+        try:
+            asyncio.run(step(Path(home), State(state), Event(event), point))
+        finally:
+            os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+class Steps:
+    """Takes steps of deliveries, each in a process of its own: forked from one that has loaded everything."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "CROSS_AGENT_FAIL_POINTS": "1", "PYTHONPATH": str(ROOT)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _STEPS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def take(self, *step: str) -> int:
+        """How the process ended that took ``step``: home, state, event, and the point where it is to die."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(*step, file=self._process.stdin, flush=True)
+        assert select.select([self._process.stdout], [], [], PATIENCE)[0]
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def steps() -> Iterator[Steps]:
+    made = Steps()
+    yield made
+    made.close()
 
 
 def test_the_list_of_points_is_the_table_of_transitions() -> None:
@@ -51,11 +88,9 @@ def test_the_list_of_points_is_the_table_of_transitions() -> None:
 
 @pytest.mark.parametrize("side", failpoints.SIDES)
 @pytest.mark.parametrize(("state", "event"), list(TRANSITIONS), ids=lambda value: value.value)
-def test_a_step_is_durable_or_has_not_happened(home: Path, state: State, event: Event, side: str) -> None:
+def test_a_step_is_durable_or_has_not_happened(home: Path, steps: Steps, state: State, event: Event, side: str) -> None:
     world = World(home)
-    command = [sys.executable, "-c", _ONE_STEP, str(home), state.value, event.value, f"broker.{event.value}.{side}"]
-    ended = subprocess.run(command, env={**os.environ, **world.settings, "PYTHONPATH": str(ROOT)}, timeout=30, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    assert steps.take(str(home), state.value, event.value, f"broker.{event.value}.{side}") == -signal.SIGKILL
     (record,) = world.deliveries()
     assert record["state"] == (state if side == "before" else TRANSITIONS[state, event]).value
 
