@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import sys
@@ -140,7 +141,9 @@ def _record(home: Path, endpoint: str, pid: int) -> None:
     (home / "run" / "broker.json").write_text(json.dumps({**record, "version": "0"}))
 
 
-@pytest.mark.parametrize("kind", ["nobody there", "never answers", "no such directory", "not ours", "garbage"])
+@pytest.mark.parametrize(
+    "kind", ["nobody there", "never answers", "no such directory", "not ours", "garbage", "of another version"]
+)
 def test_a_broker_that_does_not_answer(shim: Shim, home: Path, tmp_path: Path, opened: list[Editor], kind: str) -> None:
     """The record names a living process, and that is all that is right with it."""
     path = home / "run" / "b1.sock"
@@ -148,6 +151,9 @@ def test_a_broker_that_does_not_answer(shim: Shim, home: Path, tmp_path: Path, o
     _record(home, {"no such directory": "ipc:///nonexistent/b1.sock", "not ours": "nonsense"}.get(kind, endpoint), os.getpid())
     if kind == "garbage":
         (home / "run" / "broker.json").write_bytes(b"\x00{")
+    if kind == "of another version":
+        record = json.loads((home / "run" / "broker.json").read_text())
+        (home / "run" / "broker.json").write_text(json.dumps({**record, "protocol": 99, "news": {}}))
     with socket.socket(socket.AF_UNIX) as server:
         if kind in ("nobody there", "never answers"):
             server.bind(str(path))
@@ -157,6 +163,42 @@ def test_a_broker_that_does_not_answer(shim: Shim, home: Path, tmp_path: Path, o
         editor.nothing_comes(0.3)
         assert editor.exchange(TALK) == TALK
         _ends_well(editor)
+
+
+# what the system gives
+
+
+_LIMIT = (
+    "import os, resource, sys; resource.setrlimit(int(sys.argv[1]), 2 * (int(sys.argv[2]),)); os.execv(sys.argv[3], sys.argv[3:])"
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "amount"),
+    [
+        *((resource.RLIMIT_NOFILE, number) for number in (12, 16, 20, 24)),  # below, no sh starts
+        *((resource.RLIMIT_AS, mib << 20) for mib in (40, 70, 110, 200)),
+    ],
+)
+def test_no_descriptors_and_no_memory_to_spare(
+    shim: Shim, home: Path, tmp_path: Path, opened: list[Editor], what: int, amount: int
+) -> None:
+    """What is short is short for whatever part of the shim asks for it first, and never for the bytes."""
+    path = home / "run" / "b1.sock"
+    _record(home, f"ipc://{path}", os.getpid())
+    command, environment = shim.panel(make_child("echo", tmp_path))
+    limited = [sys.executable, "-I", "-S", "-c", _LIMIT, str(what), str(amount), *command]
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen(8)  # so that the link has somewhere to connect to
+        editor = Editor(limited, environment)
+        opened.append(editor)
+        assert editor.exchange(TALK) == TALK
+        editor.nothing_comes(0.4)
+        assert editor.exchange(TALK) == TALK
+        editor.close_input()
+    assert editor.read_rest() == b""
+    assert editor.wait() == 0
 
 
 # the shim's own files
