@@ -158,6 +158,7 @@ class World:
             approve_tools=approve_tools,
             shell=shell,
         )
+        options.setdefault("patience", 0.2)  # as an editor that goes; by itself it takes up to 4 s to end
         panel = GrokPanel(self._shim("grok", path, window=window), binary(f"grok-{version}"), place, **options)
         self._closing.callback(panel.close)
         return panel
@@ -169,6 +170,17 @@ class World:
     def grok_session(self, panel: GrokPanel, version: str = GROK_VERSIONS[0], **meta: Any) -> GrokParty:
         """A new session in ``panel``."""
         return GrokParty(panel, version, self.xai, panel.start_session(**meta))
+
+    def reopen(self, name: str, session: str) -> Party:
+        """A session that was closed, in a new panel in which nobody has typed."""
+        agent, _, version = name.partition("-")
+        if agent == "claude":
+            return self.claude(version, resume=session)
+        if agent == "codex":
+            server = self.codex_panel(version)
+            return CodexParty(server, version, self.openai, server.resume_thread(session))
+        panel = self.grok_panel(version)
+        return GrokParty(panel, version, self.xai, panel.load_session(session))
 
     def gate(self) -> Gate:
         return Gate(self.directory)

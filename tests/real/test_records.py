@@ -13,7 +13,6 @@ from shims.codex import sessions as codex
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS, binary
 from tests.real.exchange import World, is_message, is_reply, until
 from tests.real.panels.record import WAIT
-from tests.real.party import CodexParty
 
 if TYPE_CHECKING:
     from tests.real.party import Party
@@ -114,13 +113,6 @@ def reopened(world: World, name: str, party: Party) -> Party:
     """The same session in a new panel, in which nobody has typed."""
     session = party.session
     party.close()
-    agent, _, version = name.partition("-")
-    again: Party
-    if agent == "claude":
-        again = world.claude(version, resume=session)
-    else:
-        panel = world.codex_panel(version)
-        panel.resume_thread(session)
-        again = CodexParty(panel, version, world.openai, session)
+    again = world.reopen(name, session)
     world.wait_session(session)
     return again

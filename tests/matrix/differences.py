@@ -1,0 +1,70 @@
+"""What is known to be different in some versions, and why: declared, so that the table explains it.
+
+Owns the declarations. A difference that is `handled` is played like everything else and shown with its reason; one that is
+not, the agent itself cannot do, and its column is not played.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tests.real.stories import numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``since`` is the first version that has it, ``before`` the first one that has it no more."""
+
+    agent: str
+    columns: tuple[str, ...]
+    reason: str
+    since: str = "0"
+    before: str = ""
+    handled: bool = True
+
+    def concerns(self, agent: str, version: str, column: str) -> bool:
+        if agent != self.agent or column not in self.columns or numbers(version) < numbers(self.since):
+            return False
+        return not self.before or numbers(version) < numbers(self.before)
+
+
+DIFFERENCES: Final = (
+    Difference(
+        "claude",
+        ("by name",),
+        "`/rename` is refused in a panel: the name is given with `-n`, and is known once the session is opened again.",
+        before="2.1.198",
+    ),
+    Difference(
+        "codex",
+        (
+            "in a tool",
+            "at an approval",
+            "streaming",
+            "back in a tool",
+            "back at an approval",
+            "back while streaming",
+            "taken back",
+        ),
+        "`thread/queue` came with 0.154: until then a message to a busy thread waits in the bridge, not in the agent.",
+        before="0.154.0",
+    ),
+    Difference(
+        "codex",
+        ("stopped",),
+        "Without `thread/queue` nothing is paused: the message is handed over when the stopped turn has ended.",
+        before="0.154.0",
+    ),
+    Difference(
+        "codex",
+        ("stopped",),
+        "Codex keeps its queue waiting after a stop: the message runs when the person has spoken again, and its sender is told.",
+        since="0.154.0",
+    ),
+)
+
+
+def difference(agent: str, version: str, column: str) -> Difference | None:
+    """What is known of ``column`` in this version."""
+    return next((known for known in DIFFERENCES if known.concerns(agent, version, column)), None)
