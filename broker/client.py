@@ -1,7 +1,6 @@
-"""The client side of the wire: one connection to one broker generation, and the loop that keeps having one.
+"""The client side of the wire: the loop that keeps having a connection to the broker that lives.
 
-Owns the DEALER socket and when to open a new one. Nothing here blocks on a send, wakes up while nothing happens, or uses a
-socket for two generations: a DEALER without its broker would queue and deliver later, to the next one (ghost sends).
+Owns when to open a new connection, to start a broker, and to say a hello again. Wakes up only when something happens.
 
 A `Client` runs in a thread of its caller's; `wake`, `start_now` and `stop` may be called from any thread.
 """
@@ -12,16 +11,16 @@ import _thread
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 
 import zmq
 
+from broker.connection import CLIENT_BYTES, Connection, room_for_a_connection
 from broker.errors import BrokerUnreachable, CrossAgentError, ProtocolMismatch, WireError
 from broker.paths import Home
 from broker.processes import ProcessId, open_death_watch
 from broker.rendezvous import BrokerRecord, WakeUp, bury, read_record, start_broker
-from broker.wire import MAX_MESSAGE, PROTOCOL, Bye, Message, decode, encode
+from broker.wire import PROTOCOL, Bye, Message
 
 _START_INTERVAL = 60.0
 """A client starts a broker by itself at most this often, in seconds (SH-23)."""
@@ -34,93 +33,6 @@ _ANSWER_WITHIN = 10.0
 
 _ANSWER_AT_LAST = 60.0
 """What that grows to."""
-
-_CLIENT_BYTES = 9
-"""Of a connection's identity: they name the client, and the rest numbers its connections."""
-
-_LAST_WORDS = 100
-"""Milliseconds that a message of a broker that has died may still take through our own end of the connection."""
-
-_OUTBOX_BYTES = 64 * 1024 * 1024
-"""Unsent bytes of one connection before it is given up; nobody needs a queue that never drains."""
-
-
-def is_later(identity: bytes, other: bytes) -> bool:
-    """Whether these are two connections of one client, and ``identity`` was opened after ``other``."""
-    return identity[:_CLIENT_BYTES] == other[:_CLIENT_BYTES] and identity > other
-
-
-class Connection:
-    """A DEALER socket to one broker. Not thread-safe.
-
-    Args:
-        identity: its name among all connections of the broker; the broker gives one if it is empty.
-    """
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], record: BrokerRecord, death: int, identity: bytes = b"") -> None:
-        self.record = record
-        self.death = death
-        self.answered = False
-        """Whether the broker has said anything on it, which it does only to who has said something before."""
-        self.socket = context.socket(zmq.DEALER)
-        if identity:
-            self.socket.setsockopt(zmq.ROUTING_ID, identity)
-        # A connection that breaks is over: a new socket is made for whoever is there then.
-        for option, value in (
-            (zmq.IMMEDIATE, 1),
-            (zmq.LINGER, 0),
-            (zmq.RECONNECT_IVL, -1),
-            (zmq.HANDSHAKE_IVL, 0),  # a broker that hangs may take it up for as long as it is open
-            (zmq.MAXMSGSIZE, MAX_MESSAGE),
-        ):
-            self.socket.setsockopt(option, value)
-        self.socket.connect(record.endpoint)
-        self._outbox: deque[bytes] = deque()
-        self._outbox_bytes = 0
-
-    @property
-    def wanted(self) -> int:
-        """The poll events that this connection waits for now."""
-        return zmq.POLLIN | zmq.POLLOUT if self._outbox else zmq.POLLIN
-
-    def send(self, message: Message) -> bool:
-        """Queues ``message`` and sends what can be sent. False: the outbox is over its bound, give the connection up."""
-        data = encode(message)
-        self._outbox.append(data)
-        self._outbox_bytes += len(data)
-        self.flush()
-        return self._outbox_bytes <= _OUTBOX_BYTES
-
-    def flush(self) -> None:
-        while self._outbox:
-            try:
-                self.socket.send(self._outbox[0], zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._outbox_bytes -= len(self._outbox.popleft())
-
-    def receive(self) -> list[Message]:
-        """Every message that is here now.
-
-        Raises:
-            WireError: the broker speaks another protocol.
-        """
-        messages: list[Message] = []
-        while True:
-            try:
-                data = self.socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return messages
-            self.answered = True
-            messages.append(decode(data))
-
-    def last_words(self) -> bool:
-        """The broker has died: whether something that it said before is still on its way to us."""
-        return bool(self.socket.poll(_LAST_WORDS))
-
-    def close(self) -> None:
-        self.socket.close(0)
-        os.close(self.death)
 
 
 class Client:
@@ -153,9 +65,9 @@ class Client:
         self._bell_read, self._bell_write = os.pipe()
         os.set_blocking(self._bell_read, False)
         os.set_blocking(self._bell_write, False)
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._connection: Connection | None = None
-        self._name = b"c" + os.urandom(_CLIENT_BYTES - 1)  # the kernel tells who it is: this one only has to be nobody else's
+        self._name = b"c" + os.urandom(CLIENT_BYTES - 1)  # the kernel tells who it is: this one only has to be nobody else's
         self._connections = 0
         self._patience = 0.0
         self._answer_due = math.inf
@@ -229,7 +141,8 @@ class Client:
                 os.close(watch)
             if self._broker_bell is not None:
                 self._broker_bell.close()
-            self._context.destroy(0)
+            if self._context is not None:
+                self._context.destroy(0)
 
     # connection
 
@@ -250,12 +163,22 @@ class Client:
             os.close(death)
             self._tell_trouble(ProtocolMismatch(f"the broker speaks protocol {record.protocol}, and this process {PROTOCOL}"))
             return
+        if not room_for_a_connection():
+            os.close(death)
+            self._tell_trouble(
+                CrossAgentError(
+                    "too few descriptors or threads, or too little memory, are left to reach the broker",
+                    next_step="Raise the limit (ulimit).",
+                )
+            )
+            return
         self.trouble = None
         self._last_problem = ""
         self._next_start = self._own_start
         self._birth = None
         self._connections += 1
         identity = self._name + self._connections.to_bytes(4, "big")
+        self._context = self._context or zmq.Context()
         self._connection = Connection(self._context, record, death, identity)
         self._patience = min(2 * self._patience, _ANSWER_AT_LAST) if record == self._silent else _ANSWER_WITHIN
         self._answer_due = time.monotonic() + self._patience

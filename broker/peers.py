@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
-from broker.client import is_later
+from broker.connection import is_later
 from broker.errors import CrossAgentError, ProtocolMismatch, WireError
 from broker.processes import ProcessId, identify, open_death_watch
 from broker.wire import MAX_MESSAGE, Bye, Failure, Message, decode, encode

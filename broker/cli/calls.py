@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import zmq
 
-from broker.client import Connection
+from broker.connection import Connection
 from broker.errors import BrokerUnreachable, CrossAgentError
 from broker.paths import Home
 from broker.processes import open_death_watch

@@ -20,7 +20,8 @@ import pytest
 import zmq
 
 from broker import client as client_module
-from broker.client import Client, Connection
+from broker.client import Client
+from broker.connection import Connection
 from broker.paths import Home
 from broker.processes import identify, open_death_watch
 from broker.rendezvous import BrokerRecord, publish_record

@@ -13,7 +13,8 @@ import pytest
 import zmq
 
 from broker import client as client_module
-from broker.client import Client, is_later
+from broker.client import Client
+from broker.connection import is_later
 from broker.paths import Home
 from broker.peers import Peer, Peers
 from broker.processes import identify
