@@ -42,7 +42,7 @@ def install(root: Path) -> Installation:
     shutil.copy(ROOT / "bin" / "claude-shim", root / "bin" / "claude-shim")
     for name in ("codex-shim", "grok-shim"):
         (root / "bin" / name).symlink_to("claude-shim")
-    for room in ("shims", "broker", "mcp_server"):
+    for room in ("shims", "broker"):
         (root / room).symlink_to(ROOT / room)
     installation = Installation(root)
     installation.write_stamp(sys.executable)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import OpenPanel
+from tests.integration.installation import ROOT, Installation, install
 from tests.integration.processes import gone_within
 from tests.integration.test_mcp_brokers import command
 from tests.integration.world import World
@@ -23,6 +24,14 @@ def world(home: Path) -> Iterator[World]:
         yield built
     finally:
         built.close()
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """With everything that a broker needs: the usual one has the shims alone."""
+    made = install(tmp_path_factory.mktemp("installation") / "root")
+    (made.root / "mcp_server").symlink_to(ROOT / "mcp_server")
+    return made
 
 
 def zombies(parent: int) -> list[int]:
