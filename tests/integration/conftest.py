@@ -9,11 +9,27 @@ from pathlib import Path
 import pytest
 
 from tests.integration.editor import Editor
-from tests.integration.installation import Installation, Shim, install, make_child
+from tests.integration.installation import LAUNCHERS, Installation, Shim, install, make_child
 from tests.integration.processes import appears
 
 OpenPanel = Callable[..., Editor]
 Attended = Callable[[Editor], None]
+
+HEAVY = pytest.mark.parametrize("shim", ["claude", "codex", pytest.param("grok", marks=pytest.mark.full)], indirect=True)
+"""For what takes seconds and concerns the byte path alone, which is one code for all agents."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a table about the byte path Grok has its first row in every run, and the rest in a full one."""
+    seen = set()
+    for item in items:
+        if not isinstance(item, pytest.Function) or not hasattr(item, "callspec") or item.callspec.params.get("shim") != "grok":
+            continue
+        table = (item.path, item.originalname)
+        if table in seen:
+            item.add_marker(pytest.mark.full)
+        seen.add(table)
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +37,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return install(tmp_path_factory.mktemp("installation") / "root")
 
 
-@pytest.fixture(params=["claude", "codex"])
+@pytest.fixture(params=LAUNCHERS)
 def shim(request: pytest.FixtureRequest, installation: Installation, home: Path) -> Shim:
     """Each shim in turn, without a broker and with a state directory of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CROSS_AGENT_REAL_")}

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CHILDREN = Path(__file__).resolve().parent / "children"
 LAUNCHERS = {"claude": "claude-shim", "codex": "codex-shim", "grok": "grok-shim"}
-PANEL_CALLS = {"codex": ("app-server",), "grok": ("agent", "stdio")}
+PANEL_CALLS = {"claude": ("--input-format", "stream-json"), "codex": ("app-server",), "grok": ("agent", "stdio")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,10 @@ class Shim:
 
     def panel(self, child: Path) -> tuple[list[str], dict[str, str]]:
         """Command and environment of a panel call."""
-        if self.agent == "claude":
-            return [str(self.launcher), str(child), "--input-format", "stream-json"], dict(self.environment)
         return self.plain(child, *PANEL_CALLS[self.agent])
 
     def plain(self, child: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
-        """Command and environment of a call that is no panel's."""
+        """Command and environment of any call."""
         if self.agent == "claude":
             return [str(self.launcher), str(child), *arguments], dict(self.environment)
         return [str(self.launcher), *arguments], {**self.environment, f"CROSS_AGENT_REAL_{self.agent.upper()}": str(child)}

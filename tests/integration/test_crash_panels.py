@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,16 @@ from tests.integration.world import FINAL, ROOT, World
 
 pytestmark = pytest.mark.requirement("DE-22", "DE-35")
 
-AGENTS = ("claude", "codex")
+AGENTS = ("claude", "codex", "grok")
+
+
+def of_every_agent(*rows: str) -> list[Any]:
+    """Each row for each agent; for Grok the first in every run, the others in a full one."""
+
+    def marks(agent: str, row: str) -> tuple[pytest.MarkDecorator, ...]:
+        return (pytest.mark.full,) if agent == "grok" and row != rows[0] else ()
+
+    return [pytest.param(agent, row, marks=marks(agent, row)) for agent in AGENTS for row in rows]
 
 
 @pytest.fixture
@@ -36,7 +46,7 @@ def world(home: Path) -> Iterator[World]:
 
 def open_used(world: World, target: str) -> tuple[Panel, Panel]:
     """A sender, and a target that has a history, so that its session can be opened again."""
-    sender, panel = world.open("codex" if target == "claude" else "claude"), world.open(target)
+    sender, panel = world.open("claude" if target == "codex" else "codex"), world.open(target)
     panel.say("hello")
     panel.wait_ends(1)
     sender.registered()
@@ -87,8 +97,7 @@ def test_a_shim_that_dies_before_the_write(world: World, target_agent: str) -> N
     assert len(world.attempts()) == 3  # two of the request, one of the reply
 
 
-@pytest.mark.parametrize("point", ["shim.write.after", "shim.stage.before", "shim.stage.after"])
-@pytest.mark.parametrize("target_agent", AGENTS)
+@pytest.mark.parametrize(("target_agent", "point"), of_every_agent("shim.write.after", "shim.stage.before", "shim.stage.after"))
 def test_a_shim_that_dies_with_the_message_written(world: World, target_agent: str, point: str) -> None:
     sender, target = open_used(world, target_agent)
     world.arm(point)
@@ -97,8 +106,7 @@ def test_a_shim_that_dies_with_the_message_written(world: World, target_agent: s
     assert_truthful(world, sender, target, "M1")
 
 
-@pytest.mark.parametrize("who", ["shim", "agent"])
-@pytest.mark.parametrize("target_agent", AGENTS)
+@pytest.mark.parametrize(("target_agent", "who"), of_every_agent("shim", "agent"))
 def test_a_panel_that_dies_in_our_turn(world: World, target_agent: str, who: str) -> None:
     """Row 8: the agent had it, and its answer will never come."""
     sender, target = open_used(world, target_agent)
@@ -111,9 +119,10 @@ def test_a_panel_that_dies_in_our_turn(world: World, target_agent: str, who: str
     assert (request["state"], request["error_code"]) == ("failed", "interrupted")
 
 
-def test_an_agent_that_dies_with_our_message_waiting(world: World) -> None:
-    """Row 7 for Claude: what waits in its memory is lost with it, and is handed over anew."""
-    sender, target = open_used(world, "claude")
+@pytest.mark.parametrize("target_agent", ["claude", "grok"])
+def test_an_agent_that_dies_with_our_message_waiting(world: World, target_agent: str) -> None:
+    """Row 7 for agents whose queue is in memory: what waits there is lost with it, and is handed over anew."""
+    sender, target = open_used(world, target_agent)
     target.say(f"[[slow {gate(world, 'g')} busy]]")
     target.until(lambda: len(target.prompts()) == 2, "the person's turn")
     sender.send_to(target, ping("M1"))
@@ -165,7 +174,7 @@ def test_a_shim_that_hangs_refuses_what_is_too_late(home: Path) -> None:
         world.close()
 
 
-@pytest.mark.parametrize("target_agent", AGENTS)
+@pytest.mark.parametrize("target_agent", ["claude", "codex", pytest.param("grok", marks=pytest.mark.full)])
 def test_a_shim_that_hangs_through_a_change_of_brokers_and_dies(world: World, target_agent: str) -> None:
     """Rows 5 and 6 together: the new broker has never heard of the shim, and still hears of its end."""
     sender, target = open_used(world, target_agent)

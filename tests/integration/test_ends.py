@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.integration.conftest import OpenPanel
+from tests.integration.conftest import HEAVY, OpenPanel
 from tests.integration.editor import Editor
 
 PROMPT = 1.0
@@ -31,6 +31,7 @@ def test_an_agent_that_ends_while_stdin_is_open(open_panel: OpenPanel) -> None:
 
 
 @pytest.mark.requirement("SH-07", "SH-13")
+@HEAVY
 def test_an_agent_that_ends_at_once(open_panel: OpenPanel) -> None:
     for _ in range(10):
         editor = open_panel("ends", ENDS="exit:9", ENDS_AT_ONCE="1")

@@ -16,7 +16,7 @@ import pytest
 
 from broker.processes import identify
 from tests.integration.editor import Editor
-from tests.integration.installation import ROOT, Installation, Shim, install, make_child
+from tests.integration.installation import LAUNCHERS, ROOT, Installation, Shim, install, make_child
 
 pytestmark = pytest.mark.requirement("SH-07", "SH-08")
 
@@ -98,7 +98,7 @@ def _the_root(home: Path) -> Path:
 
 def _full_disk(home: Path) -> Path:
     (home / "logs").mkdir(mode=0o700)
-    for agent in ("claude", "codex"):
+    for agent in LAUNCHERS:
         (home / "logs" / f"shim-{agent}.log").symlink_to("/dev/full")
     (home / "run").mkdir(mode=0o700)
     (home / "run" / "shims").symlink_to("/dev/full")
@@ -107,7 +107,7 @@ def _full_disk(home: Path) -> Path:
 
 def _logs_that_hang(home: Path) -> Path:
     (home / "logs").mkdir(mode=0o700)
-    for agent in ("claude", "codex"):
+    for agent in LAUNCHERS:
         os.mkfifo(home / "logs" / f"shim-{agent}.log")
     return home
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.editor import PATIENCE
-from tests.integration.installation import Installation, Shim, install, make_child
+from tests.integration.installation import PANEL_CALLS, Installation, Shim, install, make_child
 
 pytestmark = pytest.mark.requirement("SH-01", "SH-16")
 
@@ -88,7 +88,7 @@ def test_without_a_usable_interpreter_a_panel_is_the_agent(shim: Shim, own: Inst
 def test_the_order_of_fallbacks(shim: Shim, own: Installation, home: Path, tmp_path: Path) -> None:
     """Argument (Claude), variable, record of the last good one, PATH; each gone, the next."""
     _no_environment(own)
-    agent, panel = shim.agent, ["app-server"] if shim.agent == "codex" else ["--input-format", "stream-json"]
+    agent, panel = shim.agent, list(PANEL_CALLS[shim.agent])
     places = {name: tmp_path / name for name in ("argument", "variable", "record", "path")}
     for place in places.values():
         place.mkdir()
@@ -138,6 +138,7 @@ def test_a_short_path_is_not_the_end(shim: Shim, own: Installation, tmp_path: Pa
     binary = {
         "claude": extensions / "anthropic.claude-code-2.1.332-linux-x64" / "resources" / "native-binary" / "claude",
         "codex": extensions / "openai.chatgpt-26.930.31730-linux-x64" / "bin" / "linux-x86_64" / "codex",
+        "grok": tmp_path / ".grok" / "bin" / "grok",  # its extension carries none
     }[shim.agent]
     if place == ".local/bin":
         binary = tmp_path / place / shim.agent
@@ -145,7 +146,7 @@ def test_a_short_path_is_not_the_end(shim: Shim, own: Installation, tmp_path: Pa
         pytest.skip("this machine has the agent where package managers put it")
     binary.parent.mkdir(parents=True)
     make_child("report", binary.parent, as_name=shim.agent)
-    arguments = ["app-server"] if shim.agent == "codex" else ["--input-format", "stream-json"]
+    arguments = list(PANEL_CALLS[shim.agent])
     _, report = _report(shim, [str(own.launcher(shim.agent)), *arguments], {"HOME": str(tmp_path)})
     assert report["argv"] == [str(binary), *arguments]
 
@@ -181,7 +182,7 @@ def test_ways_to_call_a_launcher(shim: Shim, own: Installation, tmp_path: Path, 
     report = json.loads(process.stdout)
     assert process.stderr == b""
     assert os.path.basename(report["argv"][0]) == "report"
-    assert report["argv"][1:] == (["--input-format", "stream-json"] if shim.agent == "claude" else ["app-server"])
+    assert report["argv"][1:] == list(PANEL_CALLS[shim.agent])
 
 
 def test_an_environment_is_never_built(shim: Shim, own: Installation, tmp_path: Path) -> None:

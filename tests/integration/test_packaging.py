@@ -28,6 +28,7 @@ from tests.integration.environments import (
     stamp,
 )
 from tests.integration.hostile import Hostile, make_hostile
+from tests.integration.installation import PANEL_CALLS
 
 pytestmark = pytest.mark.requirement("EN-09")
 
@@ -187,7 +188,7 @@ def test_outside_a_tool_environment_it_says_how_to_install(installed: Layout, tm
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for the parent's command")
 @pytest.mark.requirement("SH-01", "SH-16")
 @pytest.mark.parametrize("linked", [False, True], ids=["direct", "by a link"])
-@pytest.mark.parametrize("agent", ["claude", "codex"])
+@pytest.mark.parametrize("agent", ["claude", "codex", "grok"])
 def test_a_shim_starts_from_its_own_place(
     layout: Layout,
     hostile: Hostile,
@@ -202,25 +203,15 @@ def test_a_shim_starts_from_its_own_place(
         launcher = tmp_path / launcher.name
     child = executable(tmp_path / "agent", f"#!{base_python()} -IS\n{_CHILD}")
     if agent == "claude":
-        done = run([str(launcher), str(child), "--input-format", "stream-json"], "{}\n")
+        done = run([str(launcher), str(child), *PANEL_CALLS[agent]], "{}\n")
     else:
-        done = run([str(launcher), "app-server"], "{}\n", CROSS_AGENT_REAL_CODEX=str(child))
+        done = run([str(launcher), *PANEL_CALLS[agent]], "{}\n", **{f"CROSS_AGENT_REAL_{agent.upper()}": str(child)})
     echoed, parent = done.stdout.splitlines()
     assert (done.returncode, echoed, done.stderr) == (0, "{}", "")
     interpreter, *flags, program = json.loads(parent)[:4]
     assert Path(interpreter).parent.samefile(layout.python.parent)
     assert flags == ["-I", "-S"]
     assert Path(program).samefile(layout.programs / "shims" / agent / "__main__.py")
-    assert hostile.heard() == ""
-
-
-def test_grok_is_passed_on(
-    layout: Layout, hostile: Hostile, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    """No panel of Grok's is intercepted so far; the launcher is there for the setting that names it."""
-    child = executable(tmp_path / "agent", f"#!{base_python()} -IS\nimport sys; print(sys.argv[1:])\n")
-    done = run([str(layout.bin / "grok-shim"), "agent", "stdio"], CROSS_AGENT_REAL_GROK=str(child))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "['agent', 'stdio']\n", "")
     assert hostile.heard() == ""
 
 

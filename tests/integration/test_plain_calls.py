@@ -13,7 +13,7 @@ import pytest
 
 from shims.discover import OUTSIDE_PATH
 from tests.integration.editor import PATIENCE
-from tests.integration.installation import Installation, Shim, make_child
+from tests.integration.installation import LAUNCHERS, Installation, Shim, make_child
 
 PLAIN = {
     "claude": (
@@ -80,6 +80,8 @@ INSTALLED_HERE = any(
 )
 CALLS = [(agent, arguments) for agent, calls in PLAIN.items() for arguments in calls]
 PANEL_CALLS = [(agent, arguments) for agent, calls in PANEL.items() for arguments in calls]
+BOTH_KINDS = [(agent, arguments) for agent, calls in PANEL.items() for arguments in (("--version",), calls[0])]
+"""A plain call and a panel's, of each agent."""
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
@@ -156,8 +158,7 @@ def test_claude_by_an_interpreter(installation: Installation, home: Path, tmp_pa
 
 @pytest.mark.requirement("SH-04")
 @pytest.mark.parametrize("python", [True, False], ids=["with Python", "without"])
-@pytest.mark.parametrize("arguments", [("--version",), ("app-server",), ("--input-format", "stream-json")], ids=" ".join)
-@pytest.mark.parametrize("agent", ["claude", "codex"])
+@pytest.mark.parametrize(("agent", "arguments"), BOTH_KINDS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
 def test_a_shim_never_calls_itself(
     installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], python: bool
 ) -> None:
@@ -184,7 +185,7 @@ def test_a_shim_never_calls_itself(
 
 
 @pytest.mark.requirement("SH-04", "SH-07")
-@pytest.mark.parametrize("agent", ["claude", "codex"])
+@pytest.mark.parametrize("agent", LAUNCHERS)
 @pytest.mark.parametrize("python", [True, False], ids=["with Python", "without"])
 @pytest.mark.skipif(INSTALLED_HERE, reason="this machine has agents where package managers put them")
 def test_no_binary_anywhere_is_said(installation: Installation, home: Path, agent: str, python: bool) -> None:
@@ -202,8 +203,7 @@ def test_no_binary_anywhere_is_said(installation: Installation, home: Path, agen
 
 
 @pytest.mark.requirement("SH-07")
-@pytest.mark.parametrize("arguments", [("--version",), ("app-server",), ("--input-format", "stream-json")], ids=" ".join)
-@pytest.mark.parametrize("agent", ["claude", "codex"])
+@pytest.mark.parametrize(("agent", "arguments"), BOTH_KINDS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
 def test_a_binary_that_cannot_be_started(
     installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...]
 ) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Attended, OpenPanel
+from tests.integration.conftest import HEAVY, Attended, OpenPanel
 from tests.integration.processes import resident_kib
 
 MIB = 1 << 20
 GROWTH_KIB = 12 * 1024
 """What a burst may add to a shim's peak: some reads of 64 KiB, a line that is parsed, room for the allocator."""
 
-pytestmark = pytest.mark.requirement("SH-06")
+pytestmark = [pytest.mark.requirement("SH-06"), HEAVY]
 
 
 def _numbered(size: int) -> bytes:

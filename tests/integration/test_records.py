@@ -12,7 +12,7 @@ from tests.integration.processes import gone_within
 from tests.integration.test_crash import ping
 from tests.integration.world import World
 
-AGENTS = ("claude", "codex")
+AGENTS = ("claude", "codex", "grok")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.integration.conftest import OpenPanel
+from tests.integration.conftest import HEAVY, OpenPanel
 from tests.integration.editor import Editor
 from tests.integration.processes import gone_within, reaches_state
 
@@ -51,6 +51,7 @@ def test_signals_in_a_row_all_arrive(open_panel: OpenPanel) -> None:
     assert editor.wait() == 0
 
 
+@HEAVY
 def test_a_signal_right_after_the_start_is_not_lost(open_panel: OpenPanel) -> None:
     """Whatever the moment: either the shim is not there yet and dies of it, or the agent gets it."""
     for delay in range(40):

@@ -36,7 +36,7 @@ def settled(client: McpClient, delivery: str, state: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("MC-04", "MC-03", "DE-02", "DE-03")
-@pytest.mark.parametrize("kind", ["claude", "codex"])
+@pytest.mark.parametrize("kind", ["claude", "codex", "grok"])
 def test_a_delivery_is_shown_with_its_peer_as_it_is(world: World, kind: str) -> None:
     target = world.open(kind)
     target.registered()

@@ -28,9 +28,9 @@ from broker.processes import open_death_watch
 from broker.rendezvous import BrokerRecord, living_or_starting, read_record
 from broker.wire import Failure, Reply, Request
 from tests.integration.lines import PATIENCE, Json, Lines, Silence
-from tests.integration.panels import ClaudePanel, CodexPanel, McpClient
+from tests.integration.panels import ClaudePanel, CodexPanel, GrokPanel, McpClient
 from tests.integration.processes import gone_within
-from tests.real.homes import ClaudeHome, CodexHome
+from tests.real.homes import ClaudeHome, CodexHome, GrokHome
 
 ROOT = Path(__file__).resolve().parents[2]
 MCP = [sys.executable, "-I", "-S", str(ROOT / "mcp_server" / "__main__.py")]
@@ -64,6 +64,7 @@ class World:
         self._started: list[Lines] = []
         self._claude_home: ClaudeHome | None = None
         self._codex_home: CodexHome | None = None
+        self._grok_home: GrokHome | None = None
 
     # panels
 
@@ -100,13 +101,31 @@ class World:
             panel.start_thread()
         return panel
 
+    def grok(
+        self, *, resume: str = "", session: bool = True, client: str = "", echo: bool = False, **variables: str
+    ) -> GrokPanel:
+        home = self._grok_home = self._grok_home or GrokHome(
+            self._agents / "g", _NO_MODEL, MCP, self.settings, self.settings, shell="allow", git=False
+        )
+        environment = {**home.environment(), "CROSS_AGENT_REAL_GROK": str(self._stub("grok")), **variables}
+        command = [*_SHIM, str(ROOT / "shims/grok/__main__.py"), "agent", "stdio"]
+        panel = self._add(GrokPanel(self, command, environment, home))
+        panel.shake_hands(client, echo=echo)
+        if resume:
+            panel.load_session(resume)
+        elif session:
+            panel.start_session()
+        return panel
+
     def mcp(self, **variables: str) -> McpClient:
         """An MCP process of nobody's."""
         environment = {"PATH": os.environ["PATH"], **self.settings, **_marked(), **variables}
         return self._add(McpClient(MCP, environment))
 
-    def open(self, kind: str, **options: Any) -> ClaudePanel | CodexPanel:
-        """A panel of ``claude``, ``claude197``, ``codex``, ``codex154`` or ``codex147``."""
+    def open(self, kind: str, **options: Any) -> ClaudePanel | CodexPanel | GrokPanel:
+        """A panel of ``claude``, ``claude197``, ``codex``, ``codex154``, ``codex147`` or ``grok``."""
+        if kind == "grok":
+            return self.grok(**options)
         if kind.startswith("claude"):
             return self.claude(version={"claude": "2.1.332", "claude197": "2.1.197"}[kind], **options)
         return self.codex(version={"codex": "0.171.0", "codex154": "0.154.0", "codex147": "0.147.0"}[kind], **options)
