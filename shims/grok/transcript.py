@@ -58,15 +58,26 @@ def answer_naming(lines: Iterable[bytes], token: str) -> Record:
 
 
 def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:
-    """When the newest line of a turn that is not ``ours`` was written, wall-clock seconds; 0 when there is none."""
+    """When the newest line of a turn that is not ``ours`` was written, wall-clock seconds; 0 when there is none.
+
+    A turn that is said to be cut off was written about when the session was opened again, by nobody's doing.
+    """
     last = 0.0
     for line in lines:
         entry = parse_object(line)
-        key = _key(as_object(entry.get("params")))
-        stamp = entry.get("timestamp")
-        if key and key not in ours and isinstance(stamp, (int, float)):
-            last = float(stamp)
+        parameters = as_object(entry.get("params"))
+        key = _key(parameters)
+        if key and key not in ours and as_object(parameters.get("update")).get("stop_reason") != _CUT_OFF:
+            last = _written(entry, parameters) or last
     return last
+
+
+def _written(entry: dict[str, Any], parameters: dict[str, Any]) -> float:
+    """When a line was written: its own time has whole seconds only."""
+    exact, whole = as_object(parameters.get("_meta")).get("agentTimestampMs"), entry.get("timestamp")
+    if isinstance(exact, (int, float)):
+        return exact / 1000
+    return float(whole) if isinstance(whole, (int, float)) else 0.0
 
 
 def _key(parameters: dict[str, Any]) -> str:

@@ -124,6 +124,30 @@ def test_the_turn_that_names_the_token_at_its_end(store: Store) -> None:
     assert sessions.answer_naming(str(store.path), SESSION, TOKEN).found is Found.ABSENT, "its turn has not ended"
 
 
+def at(seconds: float, line: Frame) -> Frame:
+    """``line`` as it was written then: in whole seconds, and among what the agent says of itself in milliseconds."""
+    meta = {**line["params"].get("_meta", {}), "agentTimestampMs": int(seconds * 1000)}
+    return {**line, "timestamp": int(seconds), "params": {**line["params"], "_meta": meta}}
+
+
+@pytest.mark.requirement("SE-22")
+@pytest.mark.parametrize(
+    ("lines", "moved"),
+    [
+        ([], 0.0),
+        ([at(100.25, asked()), at(100.5, said("x", OTHER)), at(100.75, ended(prompt=OTHER))], 100.75),
+        ([at(100.5, ended(prompt=OTHER)), at(200.0, said("x")), at(200.5, ended())], 100.5),
+        ([at(100.5, said("x", OTHER)), at(300.0, ended("interrupted", OTHER))], 100.5),
+        ([ended(prompt=OTHER)], 1.0),
+    ],
+    ids=["nothing", "a turn of the person's", "one of ours after it", "opened again after a kill", "no time of the agent's"],
+)
+def test_when_somebody_else_last_moved_it(store: Store, lines: list[Frame], moved: float) -> None:
+    """Two sessions used within one second are told apart; to open a session is not to use it."""
+    store.write(*lines)
+    assert sessions.moved(str(store.path), SESSION, [KEY]) == moved
+
+
 @pytest.mark.requirement("SH-20")
 def test_names(store: Store) -> None:
     store.write(generated_title="a description")
