@@ -14,7 +14,6 @@ from tests.matrix.rows import ROOT, Cell, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from tests.matrix.columns import Column
 
@@ -68,12 +67,12 @@ def rows_of(page: str) -> list[Row]:
     return rows
 
 
-def read(path: Path = PATH) -> list[Row]:
-    return rows_of(path.read_text(encoding="utf-8")) if path.exists() else []
+def read() -> list[Row]:
+    return rows_of(PATH.read_text(encoding="utf-8")) if PATH.exists() else []
 
 
-def write(rows: Iterable[Row], columns: Sequence[Column], path: Path = PATH) -> None:
-    path.write_text(text(rows, columns), encoding="utf-8")
+def write(rows: Iterable[Row], columns: Sequence[Column]) -> None:
+    PATH.write_text(text(rows, columns), encoding="utf-8")
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column], notes: dict[str, int]) -> str:

@@ -6,7 +6,6 @@ Owns those processes, their directories and the logs of the columns that failed.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from tests.marked import MARK, end_left_behind
 from tests.matrix.differences import difference
@@ -87,24 +86,11 @@ def _cell(agent: str, version: str, heading: str, stage: Stage) -> Cell:
 
 def _play(release: str, heading: str, stage: Stage) -> str:
     """What went wrong, in a few words; empty for nothing."""
-    mark = uuid.uuid4().hex
     stage.logs.mkdir(parents=True, exist_ok=True)
     log = stage.logs / f"{release}, {heading}.log"
     with tempfile.TemporaryDirectory(prefix="xm-", dir="/tmp", ignore_cleanup_errors=True) as place, log.open("wb") as output:
         began = time.monotonic()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.matrix.play", release, heading, place, str(stage.bound - TELL)],
-            cwd=ROOT,
-            env={**os.environ, MARK: mark, "CROSS_AGENT_HOME": f"{place}/s"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        failure = _outcome(child, stage.bound, Path(place))
-        left = end_left_behind(mark, GRACE)
-        if left and not failure:
-            failure = f"left behind: {'; '.join(left.values())}"
+        failure = _outcome([release, heading, place, str(stage.bound - TELL)], stage.bound, output)
         for written in sorted(Path(place, "s", "logs").glob("*.log")):
             output.write(f"--- {written.name}\n".encode() + written.read_bytes())
         output.write(f"--- {time.monotonic() - began:.1f} s: {failure or 'as it must be'}\n".encode())
@@ -113,13 +99,32 @@ def _play(release: str, heading: str, stage: Stage) -> str:
     return failure
 
 
-def _outcome(child: subprocess.Popen[bytes], bound: float, place: Path) -> str:
+def _outcome(arguments: Sequence[str], bound: float, output: IO[bytes]) -> str:
+    """Plays a column; whatever comes of it, none of its processes is left when this returns."""
+    mark = uuid.uuid4().hex
+    place = Path(arguments[2])
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.matrix.play", *arguments],
+        cwd=ROOT,
+        env={**os.environ, MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    failure, grace = "", 0.0
     try:
-        status = child.wait(bound)
+        failure = _failure(child.wait(bound), place)
+        grace = GRACE
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
+        failure = f"not over within {bound:.0f} s"
+    finally:
+        left = end_left_behind(mark, grace)
         child.wait()
-        return f"not over within {bound:.0f} s"
+    return failure or (f"left behind: {'; '.join(left.values())}" if left else "")
+
+
+def _failure(status: int, place: Path) -> str:
     if status == 0:
         return ""
     words = place / "words"

@@ -128,7 +128,7 @@ def misread_options(agent: str, run: Run) -> dict[str, str | None]:
     wrong: dict[str, str | None] = {}
     for level in LEVELS[kind_of(agent)]:
         options = options_of(run(*level, "--help"))
-        assert len(options) >= 4, f"the help of {agent} {' '.join(level)} cannot be read"
+        assert len(options) >= 4, f"the help of {' '.join((agent, *level))} cannot be read"
         wrong |= {name: option.takes for option in options for name in option.names if table.get(name) is not option.takes}
     return wrong
 
