@@ -19,6 +19,8 @@ LONGEST = 0.05
 
 _BEAT = 0.01
 
+_THREADS = "/proc/self/task"
+
 
 class Gaps:
     """Watches the loop that it is made in."""
@@ -34,24 +36,25 @@ class Gaps:
         self._timer.cancel()
 
     def _beat(self) -> None:
-        now, waited = self._loop.time(), self._processor_waited()
-        new = {thread: total - self._waited.get(thread, 0.0) for thread, total in waited.items()}
+        before, now, after = self._processor_waited(), self._loop.time(), self._processor_waited()
+        # From before the last beat to after this one: we may be kept waiting between looking at a clock and at the other.
+        new = {thread: total - self._waited.get(thread, 0.0) for thread, total in after.items()}
         late, starved = now - self._due, new.pop(self._thread, 0.0) + max(new.values(), default=0.0)
         if late - starved > LONGEST:
             log.warning(
                 "the loop stood still for %.0f ms, and %.0f ms for want of a processor", (late - starved) * 1e3, starved * 1e3
             )
-        self._waited = waited
+        self._waited = before
         self._due = now + _BEAT
         self._timer = self._loop.call_at(self._due, self._beat)
 
     def _processor_waited(self) -> dict[str, float]:
         """Seconds that each of our threads was ready to run and was not let."""
         waited = {}
-        try:
-            for thread in os.listdir("/proc/self/task"):
-                with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
+        for thread in os.listdir(_THREADS) if os.path.isdir(_THREADS) else ():
+            try:
+                with open(f"{_THREADS}/{thread}/schedstat", encoding="ascii") as file:
                     waited[thread] = int(file.read().split()[1]) / 1e9
-        except (OSError, ValueError, IndexError):
-            pass  # no such file on this system, or a thread that ended meanwhile
+            except (OSError, ValueError, IndexError):
+                continue  # it has ended meanwhile, or is not told of on this system
         return waited
