@@ -105,7 +105,7 @@ class World:
         self, *, resume: str = "", session: bool = True, client: str = "", echo: bool = False, **variables: str
     ) -> GrokPanel:
         home = self._grok_home = self._grok_home or GrokHome(
-            self._agents / "g", _NO_MODEL, MCP, self.settings, self.settings, shell="allow", git=False
+            self._agents / "g", _NO_MODEL, MCP, self.settings, self.settings, git=False
         )
         environment = {**home.environment(), "CROSS_AGENT_REAL_GROK": str(self._stub("grok")), **variables}
         command = [*_SHIM, str(ROOT / "shims/grok/__main__.py"), "agent", "stdio"]

@@ -705,9 +705,23 @@ def test_rules_say_what_runs_unasked(home: Home) -> None:
     agent.say(session, f"[[tool run_terminal_command {command} ;; say done]]")
     output = home.updates(session)[-4]["rawOutput"]
     assert (output["exit_code"], bytes(output["output"]).decode()) == (3, f"{session} in {home.work}\n")
-    number = agent.prompt(session, f"[[tool run_terminal_command {RISKY}]]")
-    agent.decide("reject-once")  # `rm` asks whatever a rule says
-    agent.answer_to(number)
+    for asked, risky in enumerate((RISKY, '{"command":"echo x > made","description":"d"}')):
+        number = agent.prompt(session, f"[[tool run_terminal_command {risky}]]")
+        agent.decide("reject-once", number=asked)  # whatever a rule says
+        agent.answer_to(number)
+
+
+@pytest.mark.parametrize("how", ["by its settings", "by a command"])
+def test_everything_is_approved(home: Home, how: str) -> None:
+    if how == "by its settings":
+        home.configure("[ui]", 'permission_mode = "always-approve"', mcp=True)
+    agent = home.start()
+    session = agent.open()
+    if how == "by a command":
+        agent.say(session, "/always-approve")
+    agent.say(session, f"[[tool run_terminal_command {RISKY} ;; say done]]")
+    assert (home.work / "made").exists()
+    assert "request_permission" not in agent.story()
 
 
 @pytest.mark.parametrize(

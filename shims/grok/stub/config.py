@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 UNASKED: Final = ("sleep", "touch")
 """First words of commands that ran unasked where no rule named them; `rm -rf`, `python3 -c` and `curl` asked."""
 ALWAYS_ASKED: Final = ("rm",)
-"""First words of commands that ask whatever a rule allows."""
+"""First words of commands that ask whatever a rule allows; a redirection asks as well."""
 
 
 class McpEntry:
@@ -38,11 +38,12 @@ class McpEntry:
 class Config:
     """What of the file concerns a scripted agent."""
 
-    __slots__ = ("_allow", "_ask", "mcp_servers")
+    __slots__ = ("_allow", "_ask", "approves_all", "mcp_servers")
 
     def __init__(self, home: str) -> None:
         values = read(os.path.join(home, "config.toml"))
         rules = values.get("permission", {})
+        self.approves_all: bool = values.get("ui", {}).get("permission_mode") == "always-approve"
         self._allow: list[str] = rules.get("allow", [])
         self._ask: list[str] = rules.get("ask", [])
         self.mcp_servers = [
@@ -54,7 +55,7 @@ class Config:
     def lets_run(self, command: str) -> bool:
         """Whether a shell command runs unasked."""
         word = command.split(" ", 1)[0]
-        if word in ALWAYS_ASKED or any(_matches(rule, "Bash", command) for rule in self._ask):
+        if word in ALWAYS_ASKED or ">" in command or any(_matches(rule, "Bash", command) for rule in self._ask):
             return False
         return word in UNASKED or any(_matches(rule, "Bash", command) for rule in self._allow)
 

@@ -48,7 +48,7 @@ class Session:
         self.cwd = cwd
         self.files = files
         self.servers: SessionServers | None = None
-        self.approves_all = server.options.always_approve
+        self.approves_all = server.options.always_approve or server.config.approves_all
         self.approved: set[str] = set()
         self.running: Turn | None = None
         self._queue: list[Prompt] = []

@@ -88,14 +88,14 @@ class Turn:
         """One response of the model; True if it is to be asked again."""
         self.chunk("agent_thought_chunk", "I follow the script.")
         again = False
-        for step in response(seen, self._steps):
+        for index, step in enumerate(response(seen, self._steps)):
             if step.verb == "fail":
                 self._fail(step.text)
             elif step.verb == "tool":
                 self._steps += 1
                 again = await self._use_tool(step)
             else:
-                await self._speak(step)
+                await self._speak(step, "\n\n" if index else "")
             if self.stopped.done or self.failure is not None or self.reason != "end_turn":
                 return False
         if not again:
@@ -109,10 +109,10 @@ class Turn:
         usage = {"input_tokens": 10, "output_tokens": 5}
         self.session.notify_own({"sessionUpdate": "response_completed", "usage": usage})
 
-    async def _speak(self, step: Step) -> None:
+    async def _speak(self, step: Step, separator: str) -> None:
         """Words of the model in two chunks; with a gate between them."""
         half = len(step.text) // 2
-        self.chunk("agent_message_chunk", step.text[:half])
+        self.chunk("agent_message_chunk", separator + step.text[:half])
         if step.gate:
             try:
                 gate = Gate(self.session.server.loop, step.gate)
