@@ -10,10 +10,10 @@ import json
 from typing import Any, NamedTuple
 
 from shims.jsonline import parse_object
-from shims.lines import DROP, HOLD, PASS
+from shims.lines import DROP, HOLD, PASS, may_be_object
 
 _OURS = "xagent-"
-_ERROR = b'{"error"'
+_QUOTED = b'"xagent-'
 
 
 class OurRequest(NamedTuple):
@@ -33,8 +33,8 @@ class OurRequests:
 
     def __init__(self, envelope: dict[str, str]) -> None:
         self._envelope = envelope
-        self._opening = json.dumps({**envelope, "id": ""}, separators=(",", ":")).encode()[: -len('"}')]
-        self._ours = self._opening + _OURS.encode()
+        self._id = _opening({**envelope, "id": ""})
+        self._method = _opening({**envelope, "method": ""})
         self._waiting: dict[str, OurRequest] = {}
         self._number = 0
 
@@ -57,18 +57,37 @@ class OurRequests:
         return bool(self._waiting)
 
     def judge(self, start: bytes, whole: bool) -> str:
-        if start.startswith(self._ours):
-            identifier, quote, _ = start[len(self._opening) :].partition(b'"')
-            if quote:
-                return DROP if identity(identifier.decode(errors="replace")) in self._waiting else PASS
-        if not whole:
-            # An error may name its id last.
-            undecided = start.startswith((self._ours, _ERROR)) or self._ours.startswith(start) or _ERROR.startswith(start)
-            return HOLD if undecided else PASS
-        if _OURS.encode() not in start:
+        verdict = self._judge_beginning(start)
+        if verdict == PASS or not whole:
+            return verdict
+        if _QUOTED not in start:
             return PASS
         message = parse_object(start)
-        return DROP if "method" not in message and identity(message.get("id")) in self._waiting else PASS
+        return DROP if is_answer(message) and identity(message["id"]) in self._waiting else PASS
+
+    def _judge_beginning(self, start: bytes) -> str:
+        """What can be said before the line has ended: `PASS` for good, `DROP` if it must be said now."""
+        if start.startswith(self._method) or not may_be_object(start):
+            return PASS
+        if not start.startswith(self._id):
+            return HOLD  # an error may name its id last, and nobody has promised any order
+        identifier = start[len(self._id) :].lstrip()
+        if not identifier.startswith(_QUOTED):
+            return HOLD if _QUOTED.startswith(identifier) else PASS
+        name, quote, _ = identifier[1:].partition(b'"')
+        if not quote:
+            return HOLD
+        return DROP if identity(name.decode(errors="replace")) in self._waiting else PASS
+
+
+def _opening(message: dict[str, str]) -> bytes:
+    """How an agent begins a line whose last member here is the next to be told."""
+    return json.dumps(message, separators=(",", ":")).encode()[: -len('""}')]
+
+
+def is_answer(message: dict[str, Any]) -> bool:
+    """Whether ``message`` answers a request, whoever's."""
+    return "id" in message and message.get("method") is None and ("result" in message or "error" in message)
 
 
 def identity(request_id: object) -> str:

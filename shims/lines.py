@@ -34,6 +34,11 @@ _MANY = 64
 PASS, HOLD, DROP = "pass", "hold", "drop"
 
 
+def may_be_object(start: bytes) -> bool:
+    """Whether a line that begins with ``start`` can be an object, and one that `LineFilter` would return."""
+    return start.lstrip(b" \t")[:1] in (b"", b"{")
+
+
 class LineFilter:
     """Splits a stream into lines and returns those that matter: objects, of no kind of noise, that contain a marker.
 
@@ -46,10 +51,11 @@ class LineFilter:
         long: beginnings of lines that are returned whole up to `LONGEST_MESSAGE`, since they hold messages.
     """
 
-    __slots__ = ("_head", "_held", "_held_bytes", "_long", "_markers", "_noise", "_skipping")
+    __slots__ = ("_beginning", "_head", "_held", "_held_bytes", "_long", "_markers", "_noise", "_skipping")
 
     def __init__(self, markers: tuple[bytes, ...], noise: tuple[bytes, ...] = (), long: tuple[bytes, ...] = ()) -> None:
         self._long = long
+        self._beginning = max(map(len, long), default=0)
         self._markers = markers
         self._noise = noise
         self._held: list[bytes] = []
@@ -112,7 +118,10 @@ class LineFilter:
         if not self._held and (part.startswith(self._noise) or not part.startswith(_OPENINGS)):
             self._skipping = True
             return
-        self._held.append(part)
+        if self._held and len(self._held[0]) < self._beginning:
+            self._held[0] += part  # however it was cut, the first piece tells how long the line may be
+        else:
+            self._held.append(part)
         self._held_bytes += len(part)
         if self._held_bytes > self._longest(self._held[0]):
             self._head = b"".join(self._held)[:HEAD]
@@ -138,7 +147,8 @@ class Sieve:
 
     Args:
         outstanding: whether an answer to a request of ours may still come.
-        judge: `PASS`, `DROP` or `HOLD` for the beginning of a line; ``whole``: it is all of it (never `HOLD` then).
+        judge: `PASS` (for good), `DROP` or `HOLD` for the beginning of a line; ``whole``: it is all of it (never `HOLD` then).
+            A line over `LONGEST_UNDECIDED` is dropped or passes as its beginning of that length tells.
         ahead: whole lines that go before one that was judged to pass.
     """
 
@@ -184,11 +194,15 @@ class Sieve:
 
     def _begin(self, piece: bytes, whole: bool, passed: list[bytes]) -> None:
         ours = self._outstanding()
-        verdict = self._judge(piece[:-1] if whole else piece, whole) if ours else PASS
-        if verdict == DROP:
+        line = piece[:-1] if whole else piece
+        too_long = len(line) > LONGEST_UNDECIDED
+        verdict = PASS
+        if ours:
+            verdict = self._judge(line[:LONGEST_UNDECIDED], whole and not too_long)
+        if verdict != PASS and not whole and not too_long:
+            self._undecided = piece  # the rest may still say otherwise
+        elif verdict == DROP:
             self._swallowing = not whole
-        elif verdict == HOLD and not whole and len(piece) <= LONGEST_UNDECIDED:
-            self._undecided = piece
         else:
             passed += (self._ahead(), piece) if ours else (piece,)
             self._mid_line = not whole

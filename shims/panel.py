@@ -107,7 +107,7 @@ class Panel:
             with self._lock:
                 if message.generation >= self._generation and self._ledger.settle(message.attempt):
                     self._not_after.pop(message.attempt, None)
-                    self._stream.dropped(message.attempt)
+                    self._stream.forgotten(message.attempt)
         elif isinstance(message, StageSeen):
             with self._lock:
                 self._ledger.seen(message.number)

@@ -117,6 +117,10 @@ class Stream(Tracker, Protocol):
         """The message of ``attempt`` was not written after all."""
         ...
 
+    def forgotten(self, attempt: str) -> None:
+        """The end of ``attempt`` was found elsewhere: its session is free. What the agent was asked, it will still answer."""
+        ...
+
     def withdraw(self, attempt: str) -> None:
         """Tries to take back what waits in the agent; its answer shows as `Rejected`."""
         ...

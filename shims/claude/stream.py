@@ -19,10 +19,12 @@ from typing import Any
 
 from broker.wire import Approval, Inject, SessionState
 from shims.jsonline import as_object, parse_object, summary_of
-from shims.lines import DROP, HOLD, PASS
+from shims.lines import DROP, HOLD, PASS, may_be_object
 from shims.stream import Finished, Progress, Rejected, Taken, Write, closes_with
 
 _OURS = "xagent-"
+_TYPE = b'{"type":"'
+_ANSWER = _TYPE + b'control_response"'
 _TOOL_USES_KEPT = 16
 
 
@@ -120,7 +122,7 @@ class ClaudeStream:
         if not whole:
             if b'"type":"user"' in line[:200]:
                 self._human_line({})
-            for answered in [name for name in self._approvals if name.encode() in line[:400]]:
+            for answered in [name for name in self._approvals if name.encode(errors="surrogatepass") in line[:400]]:
                 del self._approvals[answered]  # an answer that carries a huge input back
             return
         message = parse_object(line)
@@ -312,6 +314,9 @@ class ClaudeStream:
         if self._current is not None and self._current.attempt == attempt:
             self._current = None
 
+    def forgotten(self, attempt: str) -> None:
+        self.dropped(attempt)
+
     def agent_ended(self) -> None:
         """Its transcript tells what it had."""
 
@@ -324,16 +329,16 @@ class ClaudeStream:
         return b""
 
     def judge(self, start: bytes, whole: bool) -> str:
+        if not may_be_object(start):
+            return PASS
+        if start.startswith(_TYPE) and not _ANSWER.startswith(start[: len(_ANSWER)]):
+            return PASS
         if not whole:
-            if not start.lstrip().startswith(b"{") and start.strip():
-                return PASS
-            if start.startswith(b'{"type":"') and len(start) > 32 and not start.startswith(b'{"type":"control_response"'):
-                return PASS
             return HOLD
-        if b'"control_response"' not in start or _OURS.encode() not in start:
+        if _OURS.encode() not in start or b'"subtype"' not in start:  # without the latter it would not be seen either
             return PASS
         message = parse_object(start)
-        ours = as_object(message.get("response")).get("request_id") in self._withdrawals
+        ours = str(as_object(message.get("response")).get("request_id")) in self._withdrawals
         return DROP if ours and message.get("type") == "control_response" else PASS
 
 

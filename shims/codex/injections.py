@@ -81,8 +81,12 @@ class Injections:
 
     def dropped(self, attempt: str) -> None:
         """Its line was not written: there is no message, and no answer to wait for."""
-        self._open.pop(attempt, None)
+        self.forgotten(attempt)
         self.requests.drop(attempt)
+
+    def forgotten(self, attempt: str) -> None:
+        """Nobody waits for its end here any more; answers to what was asked for it still come."""
+        self._open.pop(attempt, None)
 
     # requests
 

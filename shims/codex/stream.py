@@ -19,7 +19,7 @@ from broker.wire import Inject, SessionState
 from shims.codex.injections import Injection, Injections
 from shims.codex.threads import Thread, Threads, approval_of, ended, server_version
 from shims.jsonline import as_list, as_object, parse_object
-from shims.jsonrpc import OurRequest, identity
+from shims.jsonrpc import OurRequest, identity, is_answer
 from shims.stream import Progress, Write, closes_with
 
 QUEUE_SINCE = (0, 154)
@@ -129,7 +129,7 @@ class CodexStream:
 
     def _decided(self, message: dict[str, Any]) -> None:
         """The editor answers a request of the server's: an approval is given or refused."""
-        if "id" in message and ("result" in message or "error" in message):
+        if is_answer(message):
             for thread in self._threads:
                 thread.approvals.pop(identity(message["id"]), None)
 
@@ -140,7 +140,7 @@ class CodexStream:
         message = parse_object(line) if whole else _head(line)
         method = message.get("method")
         if method is None:
-            if "id" in message:
+            if is_answer(message):
                 self._answered(message)
             return
         parameters = as_object(message.get("params"))
@@ -264,7 +264,8 @@ class CodexStream:
         del parameters
         self._threads.forget(thread.id)
         for injection in self._ours.at(thread.id):
-            self._ours.dropped(injection.attempt)  # what waits in the queue is run by whoever opens the thread next
+            if injection.taken:  # what waits in the queue is run by whoever opens the thread next
+                self._ours.forgotten(injection.attempt)
 
     # injections
 
@@ -317,6 +318,9 @@ class CodexStream:
 
     def dropped(self, attempt: str) -> None:
         self._ours.dropped(attempt)
+
+    def forgotten(self, attempt: str) -> None:
+        self._ours.forgotten(attempt)
 
     def withdraw(self, attempt: str) -> None:
         injection = self._ours.get(attempt)
@@ -411,8 +415,8 @@ _NOTIFICATIONS = {
 
 
 def _head(line: bytes) -> dict[str, Any]:
-    """What can be told of a line too long to parse: the id of an answer, which stands first (measured on 0.171)."""
+    """What can be told of a line too long to parse: an answer, whose id stands first (measured on 0.171)."""
     if not line.startswith(b'{"id":'):
         return {}
     raw = line[len(b'{"id":') :].split(b",", 1)[0]
-    return parse_object(b'{"id":' + raw + b"}")
+    return parse_object(b'{"result":null,"id":' + raw + b"}")

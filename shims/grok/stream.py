@@ -22,7 +22,7 @@ from broker.wire import Inject, SessionState
 from shims.grok.prompts import Prompt
 from shims.grok.session import INTERACTIONS, Session
 from shims.jsonline import as_object, parse_object
-from shims.jsonrpc import OurRequest, OurRequests, encoded, identity
+from shims.jsonrpc import OurRequest, OurRequests, encoded, identity, is_answer
 from shims.lines import DROP, HOLD, PASS
 from shims.stream import Finished, Progress, Rejected, Taken, Write
 
@@ -125,7 +125,7 @@ class GrokStream:
         if b'"session/prompt"' not in line[:400]:
             return
         for session in self._sessions.values():
-            if session.id.encode() in line[:600]:
+            if session.id.encode(errors="surrogatepass") in line[:600]:
                 session.empty = False
                 session.last_human = self._now
 
@@ -134,7 +134,7 @@ class GrokStream:
 
     def _decided(self, message: dict[str, Any]) -> None:
         """The editor answers a request of the agent's: an approval is given or refused."""
-        if "id" in message and ("result" in message or "error" in message):
+        if is_answer(message):
             for session in self._sessions.values():
                 session.approvals.pop(identity(message["id"]), None)
 
@@ -145,7 +145,7 @@ class GrokStream:
         message = parse_object(line) if whole else {}
         method = message.get("method")
         if method is None:
-            if "id" in message:
+            if is_answer(message):
                 self._answered(message)
             return
         parameters = as_object(message.get("params"))
@@ -251,6 +251,9 @@ class GrokStream:
         self._prompts.pop(attempt, None)
         self._requests.drop(attempt)
 
+    def forgotten(self, attempt: str) -> None:
+        self._prompts.pop(attempt, None)
+
     def withdraw(self, attempt: str) -> None:
         prompt = self._prompts.get(attempt)
         if prompt is None or prompt.taken:
@@ -299,9 +302,13 @@ class GrokStream:
         if not start.startswith(_UPDATE):
             return PASS
         prompt = next((prompt for prompt in self._prompts.values() if prompt.mark in start[-_META:]), None)
-        if prompt is None:
+        thought = _THOUGHT in start
+        if prompt is None or (prompt.shown and not thought):
             return PASS
-        if _THOUGHT in start:
+        parameters = as_object(parse_object(start).get("params"))  # what a tool has said may hold the same words
+        if as_object(parameters.get("_meta")).get("promptId") != prompt.order.key:
+            return PASS
+        if thought and as_object(parameters.get("update")).get("sessionUpdate") == "agent_thought_chunk":
             return DROP  # the extension would leave it open
         if not prompt.shown:
             prompt.shown = True

@@ -224,6 +224,14 @@ def test_an_answer_over_the_parse_bound_still_closes_the_approval() -> None:
     assert panel.state.approval is None
 
 
+@pytest.mark.requirement("SH-07")
+def test_half_a_character_in_an_id_is_no_trouble() -> None:
+    panel = Panel()
+    panel.agent(can_use_tool("half \ud83d"), can_use_tool())
+    panel.stream.from_editor(json.dumps(permission()).encode() + b" " * 100, False, 99.0)
+    assert panel.state.approval is not None, "the one that was answered is another"
+
+
 @pytest.mark.requirement("SH-20")
 def test_a_message_over_the_parse_bound_is_a_humans() -> None:
     panel = Panel()
@@ -482,6 +490,27 @@ def test_only_what_may_be_an_answer_is_held() -> None:
     sieve = Sieve(panel.stream.outstanding, panel.stream.judge)
     assert sieve.filter(b"Debugger att") == b"Debugger att"
     assert sieve.filter(b'ached.\n{"type":"stream_event","event":{"type":') == b'ached.\n{"type":"stream_event","event":{"type":'
+
+
+@pytest.mark.requirement("SH-07")
+@pytest.mark.parametrize("request_id", [[], {}, None, 1, ["xagent-1"]])
+def test_an_answer_to_something_odd_is_the_editors(request_id: object) -> None:
+    panel = Panel()
+    panel.stream.inject(order())
+    panel.stream.withdraw("a1")
+    response = {"subtype": "success", "request_id": request_id, "about": "xagent-1"}
+    assert panel.stream.judge(json.dumps({"type": "control_response", "response": response}).encode(), True) == PASS
+
+
+@pytest.mark.requirement("SH-05")
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\r", b"x"])
+def test_what_was_never_seen_as_an_answer_is_not_taken_out(before: bytes) -> None:
+    panel = Panel()
+    panel.stream.inject(order())
+    panel.stream.withdraw("a1")
+    ours = before + json.dumps(answer("xagent-1", cancelled=True)).encode()
+    for cut in range(1, len(ours)):
+        assert panel.stream.judge(ours[:cut], cut == len(ours)) == PASS
 
 
 # whatever comes

@@ -593,12 +593,49 @@ def test_answers_to_us_stay_here(form: str) -> None:
     assert panel.stream.judge(ours, True) == DROP
     theirs = ours.replace(b"xagent-1", b"xagent-9")
     assert panel.stream.judge(theirs, True) == PASS
-    if form in ("result", "error"):
-        for cut in range(1, len(ours)):
-            assert panel.stream.judge(ours[:cut], False) in (HOLD, DROP)
-            sieve = Sieve(panel.stream.outstanding, panel.stream.judge)
-            assert sieve.filter(b"noise\n" + ours[:cut]) == b"noise\n"
-            assert sieve.filter(ours[cut:] + b"\nnext") == b"next"
+    for cut in range(1, len(ours)):
+        assert panel.stream.judge(ours[:cut], False) in (HOLD, DROP)
+        sieve = Sieve(panel.stream.outstanding, panel.stream.judge)
+        assert sieve.filter(b"noise\n" + ours[:cut]) == b"noise\n"
+        assert sieve.filter(ours[cut:] + b"\nnext") == b"next"
+
+
+@pytest.mark.requirement("SH-05")
+@pytest.mark.parametrize(
+    "line",
+    [b'{"id":"xagent-1","method":"x","params":{}}', b'{"id":"xagent-1"}', b'{"id":"xagent-1" and no JSON', b' {"id":"xagent-1'],
+)
+def test_what_names_a_request_of_ours_and_answers_nothing_is_the_editors(line: bytes) -> None:
+    panel = Panel()
+    panel.stream.inject(order())
+    assert panel.stream.judge(line, True) == PASS
+    panel.stream.from_agent(line, True, 1.0)
+    assert panel.stream.outstanding()
+    assert panel.progress() == []
+
+
+@pytest.mark.requirement("SH-33")
+def test_an_answer_about_a_message_that_is_forgotten_stays_here() -> None:
+    panel = Panel()
+    panel.stream.inject(order())
+    (add,) = panel.requests()
+    panel.stream.forgotten("a1")
+    assert panel.stream.inject(order(attempt="a2")) == "", "its thread is free"
+    assert panel.stream.judge(json.dumps({"id": add["id"], "result": {}}).encode(), True) == DROP
+    panel.answer(add, queuedSubmission={"id": Q1})
+    assert panel.progress() == []
+
+
+@pytest.mark.requirement("SH-33", "SH-30")
+def test_a_message_for_a_thread_that_closes_meanwhile_is_answered_all_the_same() -> None:
+    panel = Panel()
+    panel.stream.inject(order())
+    (add,) = panel.requests()
+    panel.agent(notice("thread/closed"))
+    refusal = {"error": {"code": -32600, "message": "thread not found"}, "id": add["id"]}
+    assert panel.stream.judge(json.dumps(refusal).encode(), True) == DROP
+    panel.agent(refusal)
+    assert panel.progress() == [Rejected("a1", "agent_refused")]
 
 
 @pytest.mark.requirement("SH-05", "SH-14")

@@ -266,9 +266,10 @@ def test_where_the_queue_is_never_shown_prompts_are_counted() -> None:
     assert not panel.state().turn_since
 
 
-@pytest.mark.requirement("SH-21")
+@pytest.mark.requirement("SH-21", "SH-07")
 def test_a_huge_prompt_counts_as_the_persons() -> None:
     panel = Panel(used=False)
+    panel.opened("session/load", "half \ud83d")
     head = encode(
         {"id": 9, "method": "session/prompt", "params": {"sessionId": S1, "prompt": [{"type": "text", "text": "x" * 99}]}}
     )
@@ -508,9 +509,40 @@ def test_answers_to_us_stay_here(form: str) -> None:
     }[form]
     assert panel.stream.judge(ours, True) == DROP
     assert panel.stream.judge(ours.replace(b"xagent-1", b"xagent-9"), True) == PASS
-    if form in ("result", "error"):
-        for cut in range(1, len(ours)):
-            assert panel.stream.judge(ours[:cut], False) in (HOLD, DROP)
+    for cut in range(1, len(ours)):
+        assert panel.stream.judge(ours[:cut], False) in (HOLD, DROP)
+
+
+@pytest.mark.requirement("SH-05")
+def test_what_names_a_prompt_of_ours_and_answers_nothing_is_the_editors() -> None:
+    panel = Panel()
+    panel.inject()
+    for line in (encode({"id": "xagent-1", "method": "x"}), encode({"id": "xagent-1", "promptId": KEY})):
+        assert panel.stream.judge(line, True) == PASS
+        panel.stream.from_agent(line, True, 1.0)
+    assert panel.stream.outstanding()
+
+
+@pytest.mark.requirement("SH-33")
+def test_an_answer_about_a_message_that_is_forgotten_stays_here() -> None:
+    panel = Panel()
+    number = panel.inject()
+    panel.stream.forgotten("a1")
+    panel.inject(attempt="a2", key="dlv_2")
+    assert panel.stream.judge(encode({"id": f"xagent-{number}", "result": {"stopReason": "end_turn"}}), True) == DROP
+    panel.answer(number)
+    assert panel.progress() == []
+
+
+@pytest.mark.requirement("SH-05", "SH-63")
+def test_what_a_tool_says_of_a_turn_of_ours_is_not_of_that_turn() -> None:
+    panel = Panel()
+    panel.inject()
+    quoted = {"sessionUpdate": "agent_thought_chunk", "promptId": KEY}
+    theirs = update("tool_call", P1, rawOutput=quoted)
+    ours = update("tool_call", KEY, content={"text": "tool"}, rawOutput=quoted)
+    assert panel.shown(theirs) == [{"jsonrpc": "2.0", **theirs}]
+    assert texts(panel.shown(ours)) == ["> the message\n> of two lines\n\n", "tool"]
 
 
 @pytest.mark.requirement("SH-14")

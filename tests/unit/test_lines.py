@@ -12,6 +12,7 @@ from shims.lines import DROP, HEAD, HOLD, LONGEST_PARSED, LONGEST_UNDECIDED, PAS
 
 MARKERS = (b'"id"', b"xx")
 NOISE = (b'{"noise"',)
+LONG = b'{"long words":'
 
 pieces = st.lists(
     st.sampled_from(
@@ -62,6 +63,16 @@ def test_lines_at_the_bound_do_not_depend_on_the_cuts(over: int, marked: bool, a
     assert _filtered(_cut(data, at)) == [(b'{a"id"', True), *middle, (b'{"id"b', True)]
 
 
+@pytest.mark.parametrize("cut", [1, 5, len(LONG) - 1, len(LONG), len(LONG) + 1])
+@pytest.mark.requirement("SH-05", "DE-05")
+def test_a_long_message_is_whole_wherever_its_beginning_was_cut(cut: int) -> None:
+    line = LONG + b'"id"'.rjust(LONGEST_PARSED, b".")
+    lines = LineFilter(MARKERS, NOISE, (LONG, b'{"x"'))
+    assert lines.feed(line[:cut]) == []
+    assert lines.feed(line[cut:]) == []
+    assert lines.feed(b"\n") == [(line, True)]
+
+
 def test_where_a_marker_counts_in_a_long_line() -> None:
     for before, after, counts in (
         (10, 500_000, True),
@@ -110,8 +121,7 @@ sieved = st.lists(
 def _expected(data: bytes) -> bytes:
     lines = data.split(b"\n")
     kept = [line + b"\n" for line in lines[:-1] if _judge(line, True) != DROP]
-    last = lines[-1]
-    return b"".join(kept) + (b"" if last.startswith(b"-") else last)
+    return b"".join(kept) + lines[-1]
 
 
 @given(sieved, cuts)
@@ -172,6 +182,23 @@ def test_no_more_than_the_bound_is_held() -> None:
     assert sieve.filter(b"?" * LONGEST_UNDECIDED) == b""
     assert sieve.filter(b"?") == b"?" * (LONGEST_UNDECIDED + 1)
     assert sieve.filter(b"more-\n-ours\nrest") == b"more-\nrest"
+
+
+@pytest.mark.requirement("SH-05")
+@pytest.mark.parametrize("size", [1 << 14, LONGEST_UNDECIDED, LONGEST_UNDECIDED + 1, 1 << 18])
+def test_a_line_over_the_bound_is_judged_by_its_beginning_however_it_comes(size: int) -> None:
+    data = b"?".ljust(LONGEST_UNDECIDED + 1, b".") + b"-\n" + b"-".ljust(LONGEST_UNDECIDED + 1, b".") + b"?\nnext\n"
+    sieve = Sieve(lambda: True, _judge)
+    out = b"".join(sieve.filter(data[at : at + size]) for at in range(0, len(data), size))
+    assert out == data[: LONGEST_UNDECIDED + 3] + b"next\n"
+
+
+@pytest.mark.requirement("SH-05")
+@pytest.mark.parametrize("last", [b"?und", b"-ours"])
+def test_a_last_line_that_never_ended_is_no_whole_line_of_ours(last: bytes) -> None:
+    sieve = Sieve(lambda: True, _judge)
+    assert sieve.filter(b"a\n" + last) == b"a\n"
+    assert sieve.rest() == last
 
 
 @pytest.mark.requirement("SH-05")
