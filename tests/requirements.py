@@ -29,7 +29,7 @@ def _ids(area: str, numbers: str) -> set[str]:
 HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
-    | _ids("EN", "1-5 8-10 25")
+    | _ids("EN", "1-5 8-10")
     | _ids("MC", "1 3 5 7-9 25 31 32")
     | _ids("SE", "9 26 28")
 )
@@ -43,6 +43,7 @@ PARTLY: dict[str, str] = {
     "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
     "EN-20": f"callers in panels are known; terminals, headless turns and the other agents come with {SESSIONS}",
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
+    "EN-25": "an answer over 1 MiB from an agent's records is still decoded in the loop, and a message of 60 MiB copied there twice",
     "MC-02": f"five tools; `send_to_copilot` and pins come with {COPILOT}, {SESSIONS}",
     "MC-04": f"panels and deliveries are shown; late-answer watches and resolved targets come with {DURABLE}",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",

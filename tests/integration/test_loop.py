@@ -84,6 +84,20 @@ def test_a_message_over_the_greatest_size_is_refused(world: World, client: McpCl
     assert gaps(world) == []
 
 
+@pytest.mark.parametrize(("kind", "character"), [("claude", "x"), ("codex", "\U0001f600")], ids=["claude", "codex"])
+def test_an_answer_of_the_greatest_size(world: World, client: McpClient, kind: str, character: str) -> None:
+    """It comes from the shim, goes into the sender's frame, and is read from the records for whoever asks."""
+    target = world.open(kind)
+    target.registered()
+    message = f"[[reply {character * 950_000}]]"
+    receipt = client.call(f"send_to_{kind}", message=message, session_id=target.session)
+    (request,) = world.finished()
+    assert request["state"] == "delivered"
+    shown = client.call("bridge_status", delivery_id=receipt["delivery_id"])
+    assert shown["peer_transcript"]["answer"].startswith(character * 950_000)
+    assert gaps(world) == []
+
+
 # hostile lines
 
 
