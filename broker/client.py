@@ -25,8 +25,8 @@ from broker.wire import PROTOCOL, Bye, Message
 _START_INTERVAL = 60.0
 """A client starts a broker by itself at most this often, in seconds (SH-23)."""
 
-_STARTING = 5.0
-"""Seconds that somebody else's start gets before it is taken for failed."""
+_STARTING = (0.05, 5.0)
+"""Seconds after which somebody else's start is looked at again, at first and at last: it may come to nothing unheard."""
 
 _ANSWER_WITHIN = 10.0
 """Seconds in which a hello must be answered before it is said again on a connection of its own; twice as long each time."""
@@ -79,6 +79,7 @@ class Client:
         self._next_start = 0.0
         self._own_start = 0.0
         """From when on this client may start one again; `_next_start` may be later, while there is none."""
+        self._starting = _STARTING[0]
         self._children: dict[int, ProcessId] = {}
         """The brokers that this client has started, by what tells of their end: nobody else can bury them."""
         self._birth: int | None = None
@@ -175,6 +176,7 @@ class Client:
         self.trouble = None
         self._last_problem = ""
         self._next_start = self._own_start
+        self._starting = _STARTING[0]
         self._birth = None
         self._connections += 1
         identity = self._name + self._connections.to_bytes(4, "big")
@@ -212,7 +214,8 @@ class Client:
             self._tell_trouble(error if isinstance(error, CrossAgentError) else _unusable(self._home, error))
             return
         if started is None:
-            self._next_start = now + _STARTING
+            self._next_start = now + self._starting
+            self._starting = min(2 * self._starting, _STARTING[1])
             return
         self._own_start = self._next_start
         self._note("started a broker")
@@ -245,6 +248,7 @@ class Client:
     def _tell_trouble(self, error: CrossAgentError, next_start: float = math.inf) -> None:
         """No broker can be had for now: whoever waits for one is told. ``next_start``: when it is tried again unasked."""
         self._next_start = next_start
+        self._starting = _STARTING[0]
         self.trouble = error
         self._problem(f"no broker: {error}")
         self._woken()

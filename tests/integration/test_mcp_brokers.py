@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from broker.processes import identify
 from broker.rendezvous import BrokerRecord, publish_record, read_record, withdraw_record
 from broker.wire import PROTOCOL, Bye, Failure, McpOpen, decode, encode
 from mcp_server import handshake
-from tests.integration.lines import Json
+from tests.integration.lines import Json, Silence
 from tests.integration.panels import McpClient
 from tests.integration.processes import gone_within
 from tests.integration.test_crash import gate, open_gate, ping
@@ -31,15 +32,6 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
 
 
 @pytest.fixture
@@ -64,6 +56,7 @@ def command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
 # while it starts (MC-08)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-08")
 def test_the_handshake_does_not_wait_for_the_sdk(world: World) -> None:
     """Nothing runs at first: the broker and the SDK are loaded while the client is answered."""
@@ -79,6 +72,7 @@ def test_the_handshake_does_not_wait_for_the_sdk(world: World) -> None:
     assert [message["id"] for message in client.messages] == [1, pinged, listed, called]
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-07", "MC-08")
 def test_calls_by_the_thousand_wait_for_the_sdk(client: McpClient) -> None:
     call = {"name": "no_such_tool", "arguments": {}}
@@ -295,6 +289,7 @@ def test_a_repetition_whose_broker_died_before_it_was_answered_sends_nothing_eit
 # not to be had (MC-05, MC-08, MC-32)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-05", "MC-32", "SH-07")
 def test_a_broker_that_keeps_dying_is_started_by_hand_and_panels_go_on_meanwhile(world: World, client: McpClient) -> None:
     panel = world.claude()
@@ -322,6 +317,22 @@ def test_a_broker_that_keeps_dying_is_started_by_hand_and_panels_go_on_meanwhile
     assert client.call("bridge_status")["ok"]  # the count has begun anew
 
 
+@pytest.mark.cold
+@pytest.mark.requirement("MC-05", "MC-32")
+def test_who_finds_another_at_a_start_that_comes_to_nothing_is_told_as_soon(world: World) -> None:
+    Path(world.home.starts).write_text(json.dumps([time.time()] * 9))
+    client = world.mcp()
+    client.shake_hands()
+    assert client.call("bridge_status")["code"] == "broker_keeps_dying"
+    with open(world.home.start_lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        number = client.post("tools/call", {"name": "bridge_status", "arguments": {}})
+        with pytest.raises(Silence):
+            client.answer(number, timeout=0.5)
+    assert client.answer(number, timeout=3)["result"]["structuredContent"]["code"] == "broker_keeps_dying"
+
+
+@pytest.mark.cold
 @pytest.mark.requirement("MC-05", "MC-08", "MC-32")
 def test_a_broker_that_never_comes_up_is_told_at_once(world: World, client: McpClient) -> None:
     Path(world.home.database).write_bytes(b"no database " * 1000)
@@ -354,6 +365,7 @@ def test_a_send_that_a_dead_broker_had_is_not_called_safe_to_repeat(world: World
     assert (after["code"], after["retry_safe"]) == ("no_broker", True)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-05")
 def test_a_broker_of_another_protocol_is_told_until_it_is_replaced(world: World) -> None:
     client = world.mcp()
@@ -366,6 +378,7 @@ def test_a_broker_of_another_protocol_is_told_until_it_is_replaced(world: World)
     assert client.call("bridge_status")["ok"]
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-05")
 def test_a_broker_that_refuses_is_quoted_until_it_is_replaced(world: World) -> None:
     client = world.mcp()
@@ -444,6 +457,7 @@ def test_sends_to_a_busy_session_return_in_milliseconds_and_run_when_it_is_free(
 # by hand (MC-24)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-24", "EN-10")
 def test_the_broker_by_hand(world: World) -> None:
     stopped = command(world, "broker", "stop")
