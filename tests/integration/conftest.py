@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.brokers import Brokers
 from tests.integration.editor import Editor
 from tests.integration.installation import LAUNCHERS, Installation, Shim, install, make_child
 from tests.integration.processes import appears
+from tests.integration.world import World
 
 OpenPanel = Callable[..., Editor]
 Attended = Callable[[Editor], None]
@@ -35,6 +37,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return install(tmp_path_factory.mktemp("installation") / "root")
+
+
+@pytest.fixture(scope="session")
+def brokers() -> Iterator[Brokers]:
+    made = Brokers()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, home: Path) -> Iterator[World]:
+    """A world whose broker is there; for a test that is marked as cold, one without."""
+    cold = request.node.get_closest_marker("cold") is not None
+    built = World(home, None if cold else request.getfixturevalue("brokers"))
+    try:
+        yield built
+    finally:
+        built.close()
 
 
 @pytest.fixture(params=LAUNCHERS)

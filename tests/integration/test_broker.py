@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgpack
@@ -28,18 +27,10 @@ from tests.integration.world import ROOT, World
 BROKER = [sys.executable, "-I", str(ROOT / "broker" / "__main__.py"), "run"]
 
 
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
-
-
 # one of it (EN-10, case 39)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("EN-10", "EN-08")
 def test_ten_clients_at_once_start_one_broker(world: World) -> None:
     clients = [world.mcp() for _ in range(10)]
@@ -53,6 +44,7 @@ def test_ten_clients_at_once_start_one_broker(world: World) -> None:
     assert world.log().count("generation 1 at") == 1
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("EN-10", "EN-08")
 def test_of_ten_brokers_at_once_one_stays(world: World) -> None:
     environment = {**os.environ, **world.settings}
@@ -67,6 +59,7 @@ def test_of_ten_brokers_at_once_one_stays(world: World) -> None:
     next(broker for broker in brokers if broker.pid == winner.pid).wait(10)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("EN-08")
 def test_what_a_dead_broker_left_stops_nobody(world: World) -> None:
     """A record of a process that is gone, a socket that nobody listens on, a lock file that nobody holds."""
@@ -82,6 +75,7 @@ def test_what_a_dead_broker_left_stops_nobody(world: World) -> None:
     assert client.call("bridge_status")["ok"]
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("EN-10")
 def test_a_broker_is_detached_from_whoever_started_it(world: World) -> None:
     client = world.mcp()
@@ -96,6 +90,7 @@ def test_a_broker_is_detached_from_whoever_started_it(world: World) -> None:
     assert world.ask("status")["pid"] == broker.pid
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("EN-10")
 def test_a_broker_ends_when_it_is_idle_and_not_before(world: World) -> None:
     Path(world.home.config).write_text("[broker]\nidle_seconds = 1\n")
@@ -158,6 +153,7 @@ def test_what_is_no_message_is_answered_clearly(world: World, data: bytes, code:
     assert client.call("bridge_status")["ok"]
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("EN-05")
 def test_a_broker_of_another_protocol_is_told_in_every_call(world: World) -> None:
     """A newer one lives: the old thin process neither hangs nor starts a second."""
@@ -266,6 +262,7 @@ def test_twenty_sends_at_once_to_twenty_sessions_never_mix(world: World) -> None
 # the loop (EN-25)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("EN-25")
 def test_the_loop_stands_still_for_nobody(world: World) -> None:
     """While the SDK loads, and while two hundred deliveries run."""
@@ -330,6 +327,7 @@ def test_presence_tells_of_a_shim_that_is_not_connected(world: World) -> None:
     assert not record.exists()
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("SH-23")
 def test_a_shim_starts_the_broker_unless_told_not_to(world: World) -> None:
     quiet = world.claude(CROSS_AGENT_AUTOSTART="off", CROSS_AGENT_NOTHING="1")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -38,15 +37,6 @@ POINTS = [f"broker.{place}.{side}" for place in EXCHANGE for side in SIDES]
 ANSWERED = [("claude", "codex"), ("codex", "claude"), pytest.param(("codex", "grok"), marks=pytest.mark.full)]
 SOME = list(zip(POINTS, cycle(PAIRS), strict=False))
 ALL = [(point, pair) for point in POINTS for pair in PAIRS if (point, pair) not in SOME]
-
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
 
 
 def open_both(world: World, pair: tuple[str, str]) -> tuple[Panel, Panel]:

@@ -9,12 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.brokers import Brokers
 from tests.integration.lines import Json
 from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
@@ -33,15 +33,6 @@ def of_every_agent(*rows: str) -> list[Any]:
         return (pytest.mark.full,) if agent == "grok" and row != rows[0] else ()
 
     return [pytest.param(agent, row, marks=marks(agent, row)) for agent in AGENTS for row in rows]
-
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
 
 
 def open_used(world: World, target: str) -> tuple[Panel, Panel]:
@@ -152,9 +143,9 @@ def test_an_answer_given_and_its_shim_gone_while_no_broker_lives(world: World, t
     assert "is_reply_recovered" in request["flags"]
 
 
-def test_a_shim_that_hangs_refuses_what_is_too_late(home: Path) -> None:
+def test_a_shim_that_hangs_refuses_what_is_too_late(home: Path, brokers: Brokers) -> None:
     """Row 5: nobody else gets the message meanwhile, and the shim itself keeps the deadline."""
-    world = World(home, CROSS_AGENT_PANEL_PATIENCE="1")
+    world = World(home, brokers, CROSS_AGENT_PANEL_PATIENCE="1")
     try:
         sender, target = open_used(world, "codex")
         os.kill(target.pid, signal.SIGSTOP)

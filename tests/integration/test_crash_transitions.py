@@ -19,6 +19,7 @@ import pytest
 from broker import failpoints
 from broker.deliveries import TRANSITIONS, Event, State
 from broker.wire import Inject, SessionState, StageName
+from tests.integration.brokers import Brokers
 from tests.integration.lines import PATIENCE, Json
 from tests.integration.panels import ClaudePanel
 from tests.integration.processes import gone_within
@@ -99,8 +100,8 @@ def test_a_step_is_durable_or_has_not_happened(home: Path, steps: Steps, state: 
 
 
 @pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home, CROSS_AGENT_PANEL_PATIENCE="1")
+def world(home: Path, brokers: Brokers) -> Iterator[World]:
+    built = World(home, brokers, CROSS_AGENT_PANEL_PATIENCE="1")
     try:
         yield built
     finally:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,15 +21,6 @@ from tests.integration.world import World
 pytestmark = pytest.mark.requirement("DE-22", "DE-35")
 
 QUEUING = ("codex", "codex154")
-
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
 
 
 def busy(world: World, kind: str) -> tuple[Panel, Panel]:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,6 @@ META = {
 }
 
 
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
-
-
 # the handshake (MC-06, MC-08)
 
 
@@ -43,6 +33,7 @@ def test_the_answers_made_beforehand_are_the_sdks() -> None:
     assert handshake.read() == handshake.make()
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-06", "MC-08")
 @pytest.mark.parametrize("version", handshake.HANDSHAKE_VERSIONS)
 def test_every_version_is_answered_while_no_broker_lives(world: World, version: str) -> None:
@@ -55,6 +46,7 @@ def test_every_version_is_answered_while_no_broker_lives(world: World, version: 
     assert client.request("tools/list")["result"] == expected["tools"][version]
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-06")
 def test_an_unknown_version_gets_the_newest(world: World) -> None:
     client = world.mcp(CROSS_AGENT_AUTOSTART="off")
@@ -169,7 +161,7 @@ def test_calls_run_side_by_side(world: World) -> None:
 
 @pytest.mark.requirement("MC-06")
 @pytest.mark.parametrize("how", ["EOF", "HUP", "TERM"])
-@pytest.mark.parametrize("shaken", [False, True], ids=["at once", "in service"])
+@pytest.mark.parametrize("shaken", [pytest.param(False, marks=pytest.mark.cold), True], ids=["at once", "in service"])
 def test_gone_within_a_second(world: World, how: str, shaken: bool) -> None:
     client = world.mcp()
     client.shake_hands()
@@ -187,6 +179,7 @@ def test_gone_within_a_second(world: World, how: str, shaken: bool) -> None:
 # no broker (MC-08, MC-31, MC-32)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-08", "EN-02")
 def test_a_bad_home_is_told_in_every_call(world: World) -> None:
     client = world.mcp(CROSS_AGENT_HOME="/")
@@ -197,6 +190,7 @@ def test_a_bad_home_is_told_in_every_call(world: World) -> None:
         assert client.call("bridge_status", timeout=5)["code"] == "bad_home"
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-08")
 def test_missing_packages_are_told_in_every_call(world: World, tmp_path: Path) -> None:
     """An environment without zmq: the interpreter alone, called by a link that has no packages beside it."""
@@ -239,6 +233,7 @@ def test_a_subscription_stays_through_a_change_of_brokers(world: World) -> None:
     assert (acknowledged, client.count(lambda m: m.get("id") == number)) == (1, 0)
 
 
+@pytest.mark.cold
 @pytest.mark.requirement("MC-32")
 def test_a_broker_that_keeps_dying_is_given_up(world: World) -> None:
     client = world.mcp()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.integration.panels import Panel
@@ -13,15 +10,6 @@ from tests.integration.test_crash import ping
 from tests.integration.world import World
 
 AGENTS = ("claude", "codex", "grok")
-
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
 
 
 def used(world: World, agent: str) -> Panel:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +12,6 @@ from tests.integration.test_crash import gate, open_gate
 from tests.integration.world import World
 
 PATIENCE = 20.0
-
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
 
 
 def settled(client: McpClient, delivery: str, state: str) -> dict[str, Any]:

@@ -17,15 +17,6 @@ LONGEST = agent("codex").longest or 0
 
 
 @pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    built = World(home)
-    try:
-        yield built
-    finally:
-        built.close()
-
-
-@pytest.fixture
 def talkative(world: World, tmp_path: Path) -> Iterator[ScriptedShim]:
     """A Claude session that answers with more than Codex takes."""
 

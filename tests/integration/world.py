@@ -22,11 +22,12 @@ from typing import Any, TypeVar
 
 import zmq
 
-from broker.client import Connection
+from broker.connection import Connection
 from broker.paths import Home
 from broker.processes import open_death_watch
 from broker.rendezvous import BrokerRecord, living_or_starting, read_record
 from broker.wire import Failure, Reply, Request
+from tests.integration.brokers import Brokers
 from tests.integration.lines import PATIENCE, Json, Lines, Silence
 from tests.integration.panels import ClaudePanel, CodexPanel, GrokPanel, McpClient
 from tests.integration.processes import gone_within
@@ -47,10 +48,11 @@ class World:
 
     Args:
         home: the state directory, fresh.
+        brokers: who starts the first broker, at once; by default, the first client does.
         settings: variables of every process of this world.
     """
 
-    def __init__(self, home: Path, **settings: str) -> None:
+    def __init__(self, home: Path, brokers: Brokers | None = None, **settings: str) -> None:
         self.home = Home(str(home))
         self.home.prepare()
         self.settings = {
@@ -65,6 +67,9 @@ class World:
         self._claude_home: ClaudeHome | None = None
         self._codex_home: CodexHome | None = None
         self._grok_home: GrokHome | None = None
+        if brokers is not None:
+            brokers.start({**self.settings, "HOME": str(home)})
+            self.broker()
 
     # panels
 
