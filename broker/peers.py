@@ -147,7 +147,7 @@ class Peers:
         if peer is None:
             return
         try:
-            message = decode(bytes(frame.buffer))
+            message = decode(frame.buffer)
         except ProtocolMismatch as error:
             self._refuse(peer, error)
             return

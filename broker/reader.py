@@ -55,29 +55,32 @@ class Reader:
         return {session: float(when) for session, when in answer.items() if isinstance(when, (int, float))}
 
     async def _record(self, *question: str) -> Record:
-        answer = await self._ask(*question)
+        head, text = await self._output(*question)
+        answer = _object(head)
         if "found" not in answer:
             return Record(Found.UNKNOWN)
-        return Record(Found(answer["found"]), str(answer.get("text") or ""), str(answer.get("turn") or ""))
+        return Record(Found(answer["found"]), text.decode(errors="surrogatepass"), str(answer.get("turn") or ""))
 
     async def _ask(self, *question: object) -> dict[str, object]:
+        head, _ = await self._output(*question)
+        return _object(head)
+
+    async def _output(self, *question: object) -> tuple[bytes, bytes]:
+        """The line of the answer, and the text behind it; empty when none came."""
         async with self._places:
             process = await self._start()
             if process is None:
-                return {}
+                return b"", b""
             try:
                 output, _ = await asyncio.wait_for(process.communicate(json.dumps(question).encode()), _PATIENCE)
             except asyncio.TimeoutError:
-                return {}
+                return b"", b""
             finally:  # also when nobody waits for the answer any more
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
-        try:
-            answer = json.loads(output)
-        except ValueError:
-            return {}
-        return answer if isinstance(answer, dict) else {}
+        head, _, text = output.partition(b"\n")
+        return head, text
 
     async def _start(self) -> asyncio.subprocess.Process | None:
         """A reader process; None when the system has no place for one, even after some time."""
@@ -95,3 +98,11 @@ class Reader:
             except OSError:
                 await asyncio.sleep(_TRY_AGAIN)
         return None
+
+
+def _object(line: bytes) -> dict[str, object]:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}

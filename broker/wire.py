@@ -304,7 +304,7 @@ def encode(message: Message) -> bytes:
     return packed
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes | memoryview) -> Message:
     """The message in ``data``.
 
     Raises:

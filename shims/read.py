@@ -1,6 +1,7 @@
-"""The reader program: one question on stdin, one answer on stdout, both JSON. Started by `broker.reader`.
+"""The reader program: one question on stdin, one answer on stdout, both JSON, a line. Started by `broker.reader`.
 
-``["record" | "answer_naming", agent, store, session, key]`` → ``{"found", "text", "turn"}``;
+``["record" | "answer_naming", agent, store, session, key]`` → ``{"found", "turn"}`` and, behind that line, the text as it is:
+who asks must not have to decode a megabyte of JSON (EN-25);
 ``["names", agent, store, session]`` → ``{"name", "title"}``; ``["moved", agent, [[store, session], …], [key, …]]`` →
 ``{session: seconds}``. Reads the agent's files and nothing else.
 """
@@ -19,15 +20,16 @@ from shims.agent import agent
 def main() -> None:
     question, name, *rest = json.load(sys.stdin)
     described = agent(name)
+    text = ""
     if question == "names":
         answer = asdict(described.names(rest[0], rest[1]))
     elif question == "moved":
         answer = {session: described.moved(store, session, frozenset(rest[1])) for store, session in rest[0]}
-    elif question == "record":
-        answer = asdict(described.record(rest[0], rest[1], rest[2]))
     else:
-        answer = asdict(described.answer_naming(rest[0], rest[1], rest[2]))
-    json.dump(answer, sys.stdout)
+        look = described.record if question == "record" else described.answer_naming
+        answer = asdict(look(rest[0], rest[1], rest[2]))
+        text = answer.pop("text")
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text.encode(errors="surrogatepass"))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ PARTLY: dict[str, str] = {
     "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
     "EN-20": f"callers in panels are known; terminals, headless turns and the other agents come with {SESSIONS}",
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
-    "EN-25": "an answer over 1 MiB from the records is still decoded in the loop, and a message of 60 MiB copied there twice",
+    "EN-25": "a message of 60 MiB, which only a foreign client sends, is still copied in the loop",
     "MC-02": f"five tools; `send_to_copilot` and pins come with {COPILOT}, {SESSIONS}",
     "MC-04": f"panels and deliveries are shown; late-answer watches and resolved targets come with {DURABLE}",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",

@@ -109,8 +109,8 @@ def test_lines_of_a_foreign_client_are_read_up_to_a_bound(world: World, client: 
         for line in (
             b'"' + b"x" * LONGEST_JSON,
             b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":[' + b"{}," * (3 * MIB) + b"{}]}}",
-            b"[" * (30 * MIB),
-            b"{}\n" + b"\xf0\x9f\x98\x80" * (7 * MIB),
+            b"[" * (16 * MIB),
+            b"{}\n" + b"\xf0\x9f\x98\x80" * (4 * MIB),
         ):
             foreign.say(line)
             answer = foreign.receive(lambda message: isinstance(message, McpLine))
