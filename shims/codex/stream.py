@@ -1,11 +1,11 @@
 """Codex's app-server over stdio, both directions: which threads live here, what they do, how a message gets in.
 
 Owns every fact about the JSON-RPC of ``codex app-server``; sans-I/O. Measured with codex-cli 0.147.0, 0.154.0, 0.158.0 and
-0.171.0 (protocols: codex.md, sections 1 and 2). What shaped it:
+0.171.0 (protocols: codex.md, sections 1 and 2), played with the releases of docs/compatibility.md. What shaped it:
 
 * ``turn/start`` on a busy thread steers into the running turn, and 0.171 destroys the running answer: it is used only on
   a provably idle thread, and only where there is no queue.
-* ``thread/queue/add`` (0.154 and later, experimentalApi negotiated) starts at once when idle and waits otherwise; its
+* ``thread/queue/add`` (0.148 and later, experimentalApi negotiated) starts at once when idle and waits otherwise; its
   answer names no turn. The turn is the one whose ``userMessage`` carries our ``clientId``.
 * Turn ids in answers are not trusted: 0.147 answers with one that never appears again.
 * Sub-agent threads are announced by notifications alone, so only what the editor itself opened is a target.
@@ -22,8 +22,8 @@ from shims.jsonline import as_list, as_object, parse_object
 from shims.jsonrpc import OurRequest, identity, is_answer
 from shims.stream import Progress, Write, closes_with
 
-QUEUE_SINCE = (0, 154)
-"""First version with ``thread/queue/add`` (absent in 0.147, present in 0.154)."""
+QUEUE_SINCE = (0, 148)
+"""First version with ``thread/queue/add``: absent in 0.147.0; 0.148.0, 0.149.1, 0.151.0 and 0.153.4 have it as 0.154.0 has."""
 
 _OPENERS = ("thread/start", "thread/resume", "thread/fork")
 _SPEAKERS = ("turn/start", "turn/steer", "thread/queue/add")

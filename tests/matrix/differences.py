@@ -47,20 +47,20 @@ DIFFERENCES: Final = (
             "back while streaming",
             "taken back",
         ),
-        "`thread/queue` came with 0.154: until then a message to a busy thread waits in the bridge, not in the agent.",
-        before="0.154.0",
+        "`thread/queue` came with 0.148: until then a message to a busy thread waits in the bridge, not in the agent.",
+        before="0.148.0",
     ),
     Difference(
         "codex",
         ("stopped",),
         "Without `thread/queue` nothing is paused: the message is handed over when the stopped turn has ended.",
-        before="0.154.0",
+        before="0.148.0",
     ),
     Difference(
         "codex",
         ("stopped",),
         "Codex keeps its queue waiting after a stop: the message runs when the person has spoken again, and its sender is told.",
-        since="0.154.0",
+        since="0.148.0",
     ),
 )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ANSWER: Final = "the answer of the peer"
 
-CODEX_QUEUE: Final = (0, 154)
+CODEX_QUEUE: Final = (0, 148)
 """The first release of Codex with ``thread/queue/add``."""
 
 

@@ -449,6 +449,15 @@ def test_a_refusal_ends_the_attempt() -> None:
     panel.queue(attempt="a2")
 
 
+@pytest.mark.requirement("SH-52")
+@pytest.mark.parametrize("version", ["0.148.0", "0.153.4", "0.154.0"])
+def test_the_queue_is_used_from_its_first_release_on(version: str) -> None:
+    panel = Panel(version)
+    panel.human()
+    assert panel.state().accepts_busy
+    panel.queue()
+
+
 # without a queue
 
 
