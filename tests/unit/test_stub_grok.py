@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shims.grok.stub.config import Config
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -228,8 +230,9 @@ class Agent:
     def streaming(self, session: str) -> None:
         self.update("agent_message_chunk", session)
 
-    def running(self, prompt_id: str) -> None:
-        self.wait(lambda m: m.get("method") == "_x.ai/queue/changed" and m["params"].get("runningPromptId") == prompt_id)
+    def running_with(self, waiting: str) -> None:
+        """Waits until one runs and another waits."""
+        self.wait(lambda m: _name(m).startswith(f"changed [{waiting}] "))
 
     def story(self, after: int = 0) -> list[str]:
         """Method or kind of everything that was said, without what tells nothing of turns."""
@@ -314,15 +317,36 @@ def test_a_signal_ends_it_at_once_with_a_status_of_its_own(home: Home, gate: Pat
     assert "turn_completed" not in dict(home.stored(session))
 
 
-def test_the_end_of_input_cuts_the_turn_and_the_process_lingers(home: Home, gate: Path) -> None:
+def test_at_the_end_of_input_it_falls_silent_and_goes_on(home: Home, gate: Path) -> None:
+    """What waited runs, and nobody is told: no line, no record."""
+    home.configure("[permission]", 'allow = ["Bash"]')
+    agent = home.start(STUB_GROK_LINGERS="3")
+    session = agent.open()
+    agent.prompt(session, f"[[slow {gate} aabb]]")
+    agent.update("agent_message_chunk", session, "aa")
+    agent.prompt(session, '[[tool run_terminal_command {"command":"touch ran","description":"d"}]]', "dlv_W")
+    agent.running_with("dlv_W")
+    before = len(agent.said), home.stored(session)
+    assert agent.process.stdin is not None
+    agent.process.stdin.close()
+    os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+    assert agent.exit_code() == 0
+    assert (len(agent.said), home.stored(session)) == before
+    assert (home.work / "ran").exists()
+    home.start().load(session)
+    assert "turn_completed" not in dict(home.stored(session))
+
+
+def test_the_exit_cuts_what_still_runs(home: Home, gate: Path) -> None:
     agent = home.start()
     session = agent.open()
-    number = agent.prompt(session, f"[[slow {gate} aabb]]")
-    agent.streaming(session)
+    agent.prompt(session, f"[[slow {gate} aabb]]", "A")
+    agent.update("agent_message_chunk", session, "aa")
     began = time.monotonic()
     assert agent.end() == 0
     assert time.monotonic() - began > 0.2
-    assert not any(message.get("id") == number and "method" not in message for message in agent.said)
+    home.start().load(session)
+    assert dict(home.stored(session))["turn_completed"] == "interrupted"
 
 
 def test_it_says_who_it_is_as_often_as_it_is_asked(home: Home) -> None:
@@ -697,7 +721,30 @@ def test_a_stop_ends_a_running_command(home: Home) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_rules_say_what_runs_unasked(home: Home) -> None:
+ASKING, ALLOWING, SILENT = 'ask = ["Bash"]', 'allow = ["Bash"]', ""
+
+
+@pytest.mark.parametrize(
+    ("command", "unasked"),
+    [
+        ("sleep 1", {ASKING, ALLOWING, SILENT}),
+        ("touch x", {ALLOWING, SILENT}),
+        ("sleep 1; touch x", {ALLOWING, SILENT}),
+        ("wc -c < /dev/null", {ALLOWING, SILENT}),
+        ("true", {ALLOWING}),
+        ("touch x && exit 3", {ALLOWING}),
+        ("echo hi > x", set()),
+        ("rm -rf x", set()),
+        ("touch x; rm y", set()),
+    ],
+)
+def test_what_runs_unasked(home: Home, command: str, unasked: set[str]) -> None:
+    for rule in (ASKING, ALLOWING, SILENT):
+        home.configure("[permission]", rule)
+        assert Config(str(home.grok)).lets_run(command) is (rule in unasked)
+
+
+def test_a_command_runs_where_its_session_works_and_knows_it(home: Home) -> None:
     home.configure("[permission]", 'allow = ["Bash"]')
     agent = home.start()
     session = agent.open()
@@ -705,10 +752,7 @@ def test_rules_say_what_runs_unasked(home: Home) -> None:
     agent.say(session, f"[[tool run_terminal_command {command} ;; say done]]")
     output = home.updates(session)[-4]["rawOutput"]
     assert (output["exit_code"], bytes(output["output"]).decode()) == (3, f"{session} in {home.work}\n")
-    for asked, risky in enumerate((RISKY, '{"command":"echo x > made","description":"d"}')):
-        number = agent.prompt(session, f"[[tool run_terminal_command {risky}]]")
-        agent.decide("reject-once", number=asked)  # whatever a rule says
-        agent.answer_to(number)
+    assert "request_permission" not in agent.story()
 
 
 @pytest.mark.parametrize("how", ["by its settings", "by a command"])
@@ -875,17 +919,6 @@ def test_a_killed_turn_leaves_its_question_and_the_next_load_an_end(home: Home, 
     assert (ended["prompt_id"], ended["stop_reason"]) == ("B" if waiting else "A", "interrupted")
     again.load(session)
     assert [kind for kind, _ in home.stored(session)].count("turn_completed") == 2
-
-
-def test_an_answer_that_was_begun_before_the_end_of_input_gets_no_end(home: Home, gate: Path) -> None:
-    agent = home.start()
-    session = agent.open()
-    agent.prompt(session, f"[[slow {gate} aabb]]", "A")
-    agent.update("agent_message_chunk", session, "aa")
-    agent.end()
-    again = home.start()
-    again.load(session)
-    assert "turn_completed" not in dict(home.stored(session))
 
 
 def test_a_turn_that_was_stopped_has_its_end(home: Home, gate: Path) -> None:

@@ -13,10 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
-UNASKED: Final = ("sleep", "touch")
-"""First words of commands that ran unasked where no rule named them; `rm -rf`, `python3 -c` and `curl` asked."""
-ALWAYS_ASKED: Final = ("rm",)
-"""First words of commands that ask whatever a rule allows; a redirection asks as well."""
+UNASKED: Final = frozenset(("cat", "echo", "ls", "mkdir", "printf", "pwd", "sleep", "touch", "wc"))
+"""Commands that ran unasked where no rule named them; `true`, `env`, `python3`, `curl` and all others ask."""
+NEVER_ASKED: Final = ["sleep"]
+ALWAYS_ASKED: Final = frozenset(("rm",))
+"""Commands that ask whatever a rule allows; a redirection asks as well."""
 
 
 class McpEntry:
@@ -54,16 +55,25 @@ class Config:
 
     def lets_run(self, command: str) -> bool:
         """Whether a shell command runs unasked."""
-        word = command.split(" ", 1)[0]
-        if word in ALWAYS_ASKED or ">" in command or any(_matches(rule, "Bash", command) for rule in self._ask):
+        words = _programs(command)
+        if words == NEVER_ASKED:
+            return True
+        if ">" in command or not ALWAYS_ASKED.isdisjoint(words) or any(_matches(rule, "Bash", command) for rule in self._ask):
             return False
-        return word in UNASKED or any(_matches(rule, "Bash", command) for rule in self._allow)
+        return UNASKED.issuperset(words) or any(_matches(rule, "Bash", command) for rule in self._allow)
 
     def lets_call(self, tool: str) -> bool:
         """Whether a tool of an MCP server, ``server__tool``, is called unasked."""
         if any(_matches(rule, "MCPTool", tool) for rule in self._ask):
             return False
         return any(_matches(rule, "MCPTool", tool) for rule in self._allow)
+
+
+def _programs(command: str) -> list[str]:
+    """The first word of each command in a line of them."""
+    for separator in ("&", "|", "\n"):
+        command = command.replace(separator, ";")
+    return [part.split()[0] for part in command.split(";") if part.strip()]
 
 
 def _matches(rule: str, kind: str, subject: str) -> bool:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from typing import Final
 
 VERSION: Final = "1.0.41"
+LINGERS: Final = 0.3
+"""Seconds between the end of input and the exit, in which nothing is read, said or recorded any more; but what runs goes on,
+and what waits is begun. The real agent takes 2.1 to 4.1 of them; every test that closes a panel would wait for them."""
 VALUED: Final = frozenset(
     (
         *("-m", "--model", "--reasoning-effort", "--effort", "--agent-profile", "--plugin-dir", "--grok-ws-origin"),
@@ -23,13 +26,14 @@ AFTER_STDIO: Final = frozenset(("--debug", "--debug-file", "--leader-socket"))
 class Options:
     """One call. ``refused`` says why it is none of ``agent [options] stdio``, which is all that a stand-in runs."""
 
-    __slots__ = ("always_approve", "cwd", "env", "home", "refused", "signed_in", "subagent")
+    __slots__ = ("always_approve", "cwd", "env", "home", "lingers", "refused", "signed_in", "subagent")
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.env = env
         self.cwd = os.getcwd()
         self.home = env.get("GROK_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".grok")
         self.signed_in = bool(env.get("XAI_API_KEY"))
+        self.lingers = float(env.get("STUB_GROK_LINGERS") or LINGERS)
         self.subagent = env.get("STUB_GROK_SUBAGENT") == "1"
         self.always_approve = False
         self.refused = self._read(list(argv))

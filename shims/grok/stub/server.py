@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from shims.grok.stub.options import Options
 
-LINGERS: Final = 0.3
-"""Seconds between the end of input and the exit, in which nothing is read or said any more. The real agent takes 2.1 to 4.1
-of them and does nothing else; every test that closes a panel would wait for them."""
 _BEFORE: Final = ("auth", "resolve_workspace", "folder_trust", "plugin_registry", "mcp_merge")
 _MIDDLE: Final = ("persistence_init", "spawn_session_actor")
 _AFTER: Final = ("git_discovery", "finalize_response", "tool_overrides", "response_ready")
@@ -76,9 +73,10 @@ class AgentServer:
     # lines received
 
     def _on_end(self, _rest: bytes) -> None:
+        self.wire.muted = True
         for session in self.sessions.values():
-            session.cut()
-        self.loop.after(LINGERS, self.loop.stop)
+            session.files.muted = True
+        self.loop.after(self.options.lingers, self.loop.stop)
 
     def _on_line(self, line: bytes) -> None:
         try:

@@ -198,6 +198,7 @@ class Session:
         """Notes the turn that the last process left unfinished: by the id of the prompt that it accepted last."""
         if self.files.was_cut_off():
             ended = {"prompt_id": self.files.summary["request_id"], "stop_reason": "interrupted", "agent_result": _CUT_OFF}
+            self.files.happened("turn_ended", outcome="interrupted")
             self.record({"sessionUpdate": "turn_completed", **ended}, self.event(), own=True)
 
     def replay(self) -> None:
@@ -234,14 +235,6 @@ class Session:
             _kill_group(pid)
         self.files.close()
         self.server.wire.respond(request, {"_meta": {"x.ai/closeOutcome": "closed"}})
-
-    def cut(self) -> None:
-        """The client's end of input: nobody is told anything any more; what was said already is put by for the model."""
-        if self._task is not None:
-            self._task.cancel()
-        if self.running is not None:
-            self.running.put_by()
-        self.files.close()
 
 
 def _with_whole_calls(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The files of one session as the Grok stub keeps them: ``<home>/sessions/<directory>/<session>/``.
 
 Owns their places and format. Of what the real agent keeps there, it writes what others read or what decides how a session
-goes on: ``summary.json``, ``updates.jsonl`` and the model's ``chat_history.jsonl``.
+goes on: ``summary.json``, ``updates.jsonl``, ``events.jsonl`` and the model's ``chat_history.jsonl``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class SessionFiles:
         self.path = os.path.join(home, "sessions", directory_name(cwd), session)
         self.session = session
         self.summary: dict[str, Any] = {}
+        self.muted = False
         self._updates = -1
 
     def create(self) -> None:
@@ -70,6 +71,8 @@ class SessionFiles:
 
     def note(self, **facts: Any) -> None:
         """Writes the summary with ``facts`` in it."""
+        if self.muted:
+            return
         self.summary |= {"updated_at": iso_now(), **facts}
         part = os.path.join(self.path, "summary.json.tmp")
         with open(part, "w", encoding="utf-8") as file:
@@ -79,6 +82,8 @@ class SessionFiles:
     # the updates
 
     def append(self, method: str, params: dict[str, Any]) -> None:
+        if self.muted:
+            return
         if self._updates < 0:
             path = os.path.join(self.path, "updates.jsonl")
             self._updates = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -94,16 +99,22 @@ class SessionFiles:
 
     def remember(self, role: str, text: str) -> None:
         content: Any = [{"type": "text", "text": text}] if role == "user" else text
-        with open(os.path.join(self.path, "chat_history.jsonl"), "ab") as file:
-            file.write(_line({"type": role, "content": content}))
+        if not self.muted:
+            self._add("chat_history.jsonl", {"type": role, "content": content})
+
+    # what has happened: kept to the very end of the process, when all else is kept no more
+
+    def happened(self, what: str, **facts: str) -> None:
+        self._add("events.jsonl", {"ts": iso_now(), "type": what, **facts})
 
     def was_cut_off(self) -> bool:
-        """The last process died in a turn: the model has not answered, nor had its answer been begun and put by."""
-        history = _records(os.path.join(self.path, "chat_history.jsonl"))
-        accepted = self.summary.get("request_id")
-        if not history or history[-1]["type"] != "user" or accepted is None:
-            return False
-        return not any(line["params"]["update"].get("prompt_id") == accepted for line in self.updates())
+        """The last process died in a turn."""
+        events = [event for event in _records(os.path.join(self.path, "events.jsonl")) if event["type"].startswith("turn_")]
+        return bool(events) and events[-1]["type"] == "turn_started"
+
+    def _add(self, name: str, record: dict[str, Any]) -> None:
+        with open(os.path.join(self.path, name), "ab") as file:
+            file.write(_line(record))
 
 
 def stored(home: str) -> list[dict[str, Any]]:

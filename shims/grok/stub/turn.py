@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shims.grok.stub.session import Prompt, Session
 
 TITLE_LENGTH: Final = 40
+OUTCOMES: Final = {"end_turn": "completed"}
 _TYPES: Final = {"agent_message_chunk": "AgentMessageChunk", "agent_thought_chunk": "AgentThoughtChunk"}
 
 
@@ -52,6 +53,7 @@ class Turn:
     async def run(self) -> None:
         """The whole turn."""
         command = slash.command_of(self.prompt.text)
+        self.session.files.happened("turn_started", session_id=self.session.session_id)
         self._take_prompt(host=command is not None)
         if command is not None:
             slash.run(self, command)
@@ -210,6 +212,7 @@ class Turn:
             ended["usage"] = self._usage()
         update = {"sessionUpdate": "turn_completed", **ended, "elapsed_ms": int((time.monotonic() - self._began) * 1000)}
         meta = self.session.event(**self._cancellation)
+        self.session.files.happened("turn_ended", outcome=OUTCOMES.get(self.reason, self.reason))
         self.session.record(update, meta, own=True)
         self.session.notify_own(update, meta)
 
@@ -223,11 +226,6 @@ class Turn:
         tokens = {"totalTokens": 15, "modelId": MODEL, "inputTokens": 10, "outputTokens": 5}
         used = {"usage": self._usage()} if self._responses else {}
         return {**tokens, **used, **self._cancellation}
-
-    def put_by(self) -> None:
-        """The process ends in the middle of it: the model will see what it said so far."""
-        if self._said:
-            self.session.files.remember("assistant", self._said)
 
     def _usage(self) -> dict[str, Any]:
         calls = self._responses

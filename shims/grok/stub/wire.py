@@ -56,6 +56,7 @@ class Wire:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
+        self.muted = False
         self._next = 0
         self._asked: dict[int, Asked] = {}
 
@@ -88,6 +89,8 @@ class Wire:
             asked.answer.settle(message)
 
     def _write(self, message: dict[str, Any]) -> None:
+        if self.muted:
+            return
         line = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"))
         write_all(1, line.encode(errors="surrogatepass") + b"\n")
 
