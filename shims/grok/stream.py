@@ -264,7 +264,12 @@ class GrokStream:
         self.writes.append(Write(line, attempt))
 
     def agent_ended(self) -> None:
-        """What waited in its memory is gone with it. That a turn begins is told before its model is asked."""
+        """What waited in its memory is gone with it. That a turn begins is told before its model is asked.
+
+        But after the end of its input it goes on for some seconds, begins what waits, and tells nobody (1.0.41).
+        """
+        if self.ended:
+            return
         for attempt, prompt in list(self._prompts.items()):
             session = self._sessions.get(prompt.order.session)
             if session is not None and session.waits(prompt.order.key):

@@ -433,6 +433,17 @@ def test_what_was_seen_to_wait_when_the_agent_died_never_ran(last: Frame, told: 
     assert panel.progress() == told
 
 
+@pytest.mark.requirement("DE-22")
+def test_what_waited_at_the_end_of_input_may_have_run() -> None:
+    """Then the agent goes on for some seconds, with what waits as well, and tells nobody."""
+    panel = Panel()
+    panel.inject()
+    panel.agent(queue(KEY, running=P1))
+    panel.stream.editor_ended()
+    panel.stream.agent_ended()
+    assert panel.progress() == []
+
+
 def test_after_the_editors_end_nothing_is_begun() -> None:
     panel = Panel()
     panel.stream.editor_ended()
