@@ -239,6 +239,23 @@ def test_its_agent_ends_with_our_turn_running(world: World, sender: Panel, targe
     assert again.handed_over("M1") == 1
 
 
+@pytest.mark.requirement("SH-61", "DE-22")
+def test_a_message_that_waited_when_the_editor_ended_is_not_sent_again(world: World, sender: Panel, target: GrokPanel) -> None:
+    """Its agent goes on with what waits after the end of its input, and tells nobody that it did."""
+    target.say(f"[[slow {gate(world, 'g')} never told]]")
+    target.until(lambda: len(target.prompts()) == 1, "the person's turn")
+    sender.send_to(target, ping("M1"))
+    world.until(lambda: bool((a := world.attempts()) and a[0]["evidence"] == "written"), "M1 written")
+    target.end_input()
+    assert "UNCERTAIN" in sender.wait_notice()
+    assert gone_within(target.pid, 10)
+    again = world.grok(resume=target.session)
+    again.registered()
+    sender.send_to(again, ping("M2"))
+    sender.wait_reply("pong M2")
+    assert again.handed_over("M1") == 0, "what it did with it is in no record, and it did not get it twice"
+
+
 @pytest.mark.requirement("SH-61")
 def test_a_session_closed_with_our_message_waiting(world: World, sender: Panel, target: GrokPanel) -> None:
     """It never ran, and is not kept for a session that the person has put away."""
