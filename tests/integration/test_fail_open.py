@@ -176,8 +176,8 @@ _LIMIT = (
 @pytest.mark.parametrize(
     ("what", "amount"),
     [
-        *((resource.RLIMIT_NOFILE, number) for number in (12, 16, 20, 24)),  # below, no sh starts
-        *((resource.RLIMIT_AS, mib << 20) for mib in (40, 64, 110, 256, 400)),
+        *((resource.RLIMIT_NOFILE, number) for number in (12, 20)),  # below, no sh starts
+        *((resource.RLIMIT_AS, mib << 20) for mib in (64, 256)),
     ],
 )
 def test_no_descriptors_and_no_memory_to_spare(

@@ -22,15 +22,22 @@ from tests.real.models import AnthropicModel, OpenAIModel
 from tests.real.panels import ClaudePanel, CodexPanel, StreamEndedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from claude_agent_sdk import Message
 
 SERVER = [sys.executable, str(Path(__file__).with_name("small_mcp.py")), "HOME", MARK]
 ECHO = 'tool mcp__cross-agent__echo {"text": "over there"}'
 
-claude_versions = pytest.mark.parametrize("version", CLAUDE_VERSIONS)
-codex_versions = pytest.mark.parametrize("version", CODEX_VERSIONS)
+
+def newest_first(versions: Sequence[str]) -> pytest.MarkDecorator:
+    """The newest release always; that the harness is right with older ones as well shows in every other test with them."""
+    older = [pytest.param(version, marks=pytest.mark.full) for version in versions[1:]]
+    return pytest.mark.parametrize("version", [versions[0], *older])
+
+
+claude_versions = newest_first(CLAUDE_VERSIONS)
+codex_versions = newest_first(CODEX_VERSIONS)
 
 
 @pytest.fixture(autouse=True)

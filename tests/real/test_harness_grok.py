@@ -75,6 +75,7 @@ def test_grok_answers(tmp_path: Path, xai: XaiModel, version: str) -> None:
     assert "run_terminal_command" in request.tools
 
 
+@pytest.mark.full
 def test_side_calls_consume_no_script(tmp_path: Path, xai: XaiModel, version: str) -> None:
     with grok_panel(GrokHome(tmp_path / "h", xai.url), version) as panel:
         session = panel.start_session()
@@ -87,6 +88,7 @@ def test_side_calls_consume_no_script(tmp_path: Path, xai: XaiModel, version: st
         xai.wait_for_request(lambda request: request.side and "run_terminal_command" in request.tools)
 
 
+@pytest.mark.full
 def test_long_prompts_are_seen_whole(tmp_path: Path, xai: XaiModel, version: str) -> None:
     text = "many lines [[say read]]\n" + "\n".join(f'{number} <b>&amp; "ä" \\' for number in range(3_000))
     with grok_panel(GrokHome(tmp_path / "h", xai.url), version) as panel:
@@ -121,6 +123,7 @@ def test_grok_asks_before_a_command(tmp_path: Path, xai: XaiModel, version: str)
         assert (home.cwd / "allowed").exists()
 
 
+@pytest.mark.full
 def test_turn_ends_when_the_person_says_no(tmp_path: Path, xai: XaiModel, version: str) -> None:
     home = GrokHome(tmp_path / "h", xai.url)
     with grok_panel(home, version) as panel:
@@ -136,6 +139,7 @@ def test_turn_ends_when_the_person_says_no(tmp_path: Path, xai: XaiModel, versio
         assert not (home.cwd / "denied").exists()
 
 
+@pytest.mark.full
 def test_grok_runs_an_allowed_command_unasked(tmp_path: Path, xai: XaiModel, version: str) -> None:
     home = GrokHome(tmp_path / "h", xai.url, shell="allow")
     with grok_panel(home, version) as panel:
@@ -170,6 +174,7 @@ def test_grok_asks_before_an_mcp_call(tmp_path: Path, xai: XaiModel, version: st
     assert "over there" in result.text
 
 
+@pytest.mark.full
 def test_no_mcp_server_of_claude_code_in_the_same_home_counts(tmp_path: Path, xai: XaiModel, version: str) -> None:
     ClaudeHome(tmp_path / "h", xai.url, SERVER)
     with grok_panel(GrokHome(tmp_path / "h", xai.url), version) as panel:
@@ -177,6 +182,7 @@ def test_no_mcp_server_of_claude_code_in_the_same_home_counts(tmp_path: Path, xa
         assert panel.wait_notification("_x.ai/mcp_initialized", session)["mcpToolCount"] == 0
 
 
+@pytest.mark.full
 def test_grok_queues_what_is_typed_meanwhile(tmp_path: Path, xai: XaiModel, version: str) -> None:
     gate = Gate(tmp_path)
     with grok_panel(GrokHome(tmp_path / "h", xai.url), version) as panel:
@@ -238,6 +244,7 @@ def test_grok_is_interrupted_and_goes_on(tmp_path: Path, xai: XaiModel, version:
         panel.wait_turn(session, lambda turn: turn.text == "echo: still there")
 
 
+@pytest.mark.full
 def test_stop_withdraws_an_open_approval(tmp_path: Path, xai: XaiModel, version: str) -> None:
     home = GrokHome(tmp_path / "h", xai.url)
     with grok_panel(home, version) as panel:
@@ -251,7 +258,7 @@ def test_stop_withdraws_an_open_approval(tmp_path: Path, xai: XaiModel, version:
         assert not (home.cwd / "denied").exists()
 
 
-@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("replayed", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_grok_resumes_in_a_second_process(tmp_path: Path, xai: XaiModel, version: str, replayed: bool) -> None:
     home = GrokHome(tmp_path / "h", xai.url)
     with grok_panel(home, version, PATIENCE) as panel:
@@ -270,6 +277,7 @@ def test_grok_resumes_in_a_second_process(tmp_path: Path, xai: XaiModel, version
     assert "remember" in json.dumps(request.body["messages"])
 
 
+@pytest.mark.full
 def test_prompts_come_back_where_the_client_asks_for_them(tmp_path: Path, xai: XaiModel, version: str) -> None:
     home = GrokHome(tmp_path / "h", xai.url)
     with grok_panel(home, version, echo=True) as panel:
@@ -285,6 +293,7 @@ def test_prompts_come_back_where_the_client_asks_for_them(tmp_path: Path, xai: X
         assert "user_message_chunk" not in kinds
 
 
+@pytest.mark.full
 def test_end_of_input_ends_grok(tmp_path: Path, xai: XaiModel, version: str) -> None:
     before = set(threading.enumerate())
     panel = grok_panel(GrokHome(tmp_path / "h", xai.url, SERVER), version, 20.0)
@@ -329,6 +338,7 @@ def test_grok_speaks_to_nobody_but_the_model(tmp_path: Path, xai: XaiModel, vers
             proxy.accept()
 
 
+@pytest.mark.full
 def test_grok_is_a_party(world: World, version: str) -> None:
     party = world.open(f"grok-{version}", shell="allow")
     assert (party.agent, party.version, party.tool) == ("grok", version, "send_to_grok")
@@ -341,6 +351,7 @@ def test_grok_is_a_party(world: World, version: str) -> None:
     assert party.call("send_to_codex", message="", session_id="nobody")["error"]
 
 
+@pytest.mark.full
 def test_approvals_of_a_grok_party(world: World, version: str) -> None:
     party = world.open(f"grok-{version}")
     work = Occupation(party, world.gate(), "approval")
