@@ -99,6 +99,12 @@ def test_a_step_is_durable_or_has_not_happened(home: Path, steps: Steps, state: 
 # the rare ones, in a whole world
 
 
+def sides(usual: str) -> pytest.MarkDecorator:
+    """Both, one of them in every run: that each step is durable is held above for both."""
+    rows = [side if side == usual else pytest.param(side, marks=pytest.mark.full) for side in failpoints.SIDES]
+    return pytest.mark.parametrize("side", rows)
+
+
 @pytest.fixture
 def world(home: Path, brokers: Brokers) -> Iterator[World]:
     built = World(home, brokers, CROSS_AGENT_PANEL_PATIENCE="1")
@@ -162,7 +168,7 @@ def told_once(sender: ClaudePanel, words: str) -> None:
     assert len(sender.notices()) == 1
 
 
-@pytest.mark.parametrize("side", failpoints.SIDES)
+@sides("after")
 def test_busy(world: World, scripted: OpenTarget, side: str) -> None:
     shim = scripted([rejected("busy")], [WRITTEN, TAKEN, finished("pong M1")])
     sender, request = killed_in(world, shim, Event.BUSY, side)
@@ -173,7 +179,7 @@ def test_busy(world: World, scripted: OpenTarget, side: str) -> None:
     assert len(sender.replies("pong M1")) == 1
 
 
-@pytest.mark.parametrize("side", failpoints.SIDES)
+@sides("before")
 def test_refused_by_the_shim(world: World, scripted: OpenTarget, side: str) -> None:
     shim = scripted([rejected("agent_refused")])
     sender, request = killed_in(world, shim, Event.REFUSED, side)
@@ -181,7 +187,7 @@ def test_refused_by_the_shim(world: World, scripted: OpenTarget, side: str) -> N
     told_once(sender, "NOT DELIVERED")
 
 
-@pytest.mark.parametrize("side", failpoints.SIDES)
+@sides("after")
 def test_expired_in_the_queue(world: World, scripted: OpenTarget, side: str) -> None:
     shim = scripted(turn_since=1.0, accepts_busy=False)
     sender, request = killed_in(world, shim, Event.EXPIRED, side, timeout=1)
@@ -189,7 +195,7 @@ def test_expired_in_the_queue(world: World, scripted: OpenTarget, side: str) -> 
     told_once(sender, "NOT DELIVERED")
 
 
-@pytest.mark.parametrize("side", failpoints.SIDES)
+@sides("before")
 def test_expired_in_the_shim(world: World, scripted: OpenTarget, side: str) -> None:
     shim = scripted([rejected("too_late")])
     sender, request = killed_in(world, shim, Event.EXPIRED, side)
@@ -197,7 +203,7 @@ def test_expired_in_the_shim(world: World, scripted: OpenTarget, side: str) -> N
     told_once(sender, "NOT DELIVERED")
 
 
-@pytest.mark.parametrize("side", failpoints.SIDES)
+@sides("after")
 def test_expired_in_the_agents_queue(world: World, scripted: OpenTarget, side: str) -> None:
     shim = scripted([WRITTEN, TAKEN], taken_back=(rejected("withdrawn"),))
     sender, request = killed_in(world, shim, Event.EXPIRED, side, timeout=1)
@@ -205,7 +211,7 @@ def test_expired_in_the_agents_queue(world: World, scripted: OpenTarget, side: s
     told_once(sender, "NOT DELIVERED")
 
 
-@pytest.mark.parametrize("side", failpoints.SIDES)
+@sides("before")
 def test_ended(world: World, scripted: OpenTarget, side: str) -> None:
     shim = scripted([WRITTEN, TAKEN, finished("", "failed")])
     sender, request = killed_in(world, shim, Event.ENDED, side)
@@ -213,7 +219,7 @@ def test_ended(world: World, scripted: OpenTarget, side: str) -> None:
     told_once(sender, "HANDED OVER, NO ANSWER")
 
 
-@pytest.mark.parametrize("side", failpoints.SIDES)
+@sides("after")
 def test_never(world: World, side: str) -> None:
     """The broker dies with the order unsent, and the next one when it learns that nobody saw it."""
     sender, target = world.claude(), world.codex()
@@ -229,9 +235,17 @@ def test_never(world: World, side: str) -> None:
     assert target.handed_over("M1") == 1
 
 
-@pytest.mark.parametrize("state", [State.DELIVERING, State.AWAITING], ids=lambda value: value.value)
-@pytest.mark.parametrize("side", failpoints.SIDES)
-def test_unproven(world: World, side: str, state: State) -> None:
+@pytest.mark.parametrize(
+    ("state", "side"),
+    [
+        (State.DELIVERING, "before"),
+        (State.AWAITING, "after"),
+        pytest.param(State.DELIVERING, "after", marks=pytest.mark.full),
+        pytest.param(State.AWAITING, "before", marks=pytest.mark.full),
+    ],
+    ids=lambda value: value.value if isinstance(value, State) else value,
+)
+def test_unproven(world: World, state: State, side: str) -> None:
     """The shim dies and the agent's record cannot be read: nobody claims anything, and nothing is sent again."""
     sender, target = world.claude(), world.codex()
     target.say("hello")
