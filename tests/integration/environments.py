@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,6 +81,8 @@ class Checkout:
             env=self.environment(**variables),
             start_new_session=True,
             user=user,
+            # A run of the tests in the background has made it ignored, for all below it.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
     def set_up(
