@@ -74,7 +74,7 @@ def _answers(line: bytes) -> Answer | None:
 
 def json_rpc(envelope: bytes) -> Dialect:
     """The dialect of an agent that puts ``envelope`` before every ``"id"``."""
-    opening = re.compile(re.escape(b"{" + envelope + b'"id":"') + rb'(xagent-[^"]*)"')
+    opening = re.compile(re.escape(b"{" + envelope + b'"id":') + rb'\s*"(xagent-[^"]*)"')
 
     def begins_as(line: bytes) -> str:
         found = opening.match(line)
