@@ -88,7 +88,7 @@ class Link:
 
     def end(self) -> None:
         """The agent has ended: says so, waits briefly to be heard, and leaves nothing behind. Called once, elsewhere."""
-        self.panel.agent_ended()
+        self.panel.agent_ended(input_ended=self._relay.input_ended)
         self._ending = True
         self._client.wake()
         self._ended.acquire(timeout=_LAST_WORDS)

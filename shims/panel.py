@@ -133,10 +133,10 @@ class Panel:
                 messages.append(State(sessions, closing))
             return messages
 
-    def agent_ended(self) -> None:
+    def agent_ended(self, *, input_ended: bool) -> None:
         """The agent's process is gone: what it held is lost here, and its records must tell."""
         with self._lock:
-            self._stream.agent_ended()
+            self._stream.agent_ended(input_ended=input_ended)
             self._collect()
             for attempt in self._ledger.open_attempts():
                 self._report(attempt, StageName.LOST, code="agent_ended")

@@ -97,6 +97,8 @@ class Pump:
         self._inbox: list[Line] = []
         self._inbox_lock = _thread.allocate_lock()
         self._closed = False
+        self.source_ended = False
+        """What the source's owner wrote has an end, and all of it was passed on."""
         self._draining = False
         self._bell_read, self._bell_write = _bell()
 
@@ -157,6 +159,7 @@ class Pump:
                 except OSError:
                     chunk = b""
                 if not chunk:
+                    self.source_ended = True
                     break
                 if not self._forward(chunk):
                     return
@@ -257,6 +260,11 @@ class Relay:
     def pid(self) -> int:
         """The agent's pid; 0 before it runs and after it has ended."""
         return self._pid
+
+    @property
+    def input_ended(self) -> bool:
+        """Whether the agent was there when the editor ended its input."""
+        return self._to_agent is not None and self._to_agent.source_ended
 
     def start(self, on_term: Callable[[], None]) -> None:
         """Starts the agent and both directions.

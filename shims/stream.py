@@ -125,6 +125,9 @@ class Stream(Tracker, Protocol):
         """Tries to take back what waits in the agent; its answer shows as `Rejected`."""
         ...
 
-    def agent_ended(self) -> None:
-        """Its process is gone, and all that it wrote was seen: what provably never ran shows as `Rejected`."""
+    def agent_ended(self, *, input_ended: bool) -> None:
+        """Its process is gone, and all that it wrote was seen: what provably never ran shows as `Rejected`.
+
+        ``input_ended``: it ended after the end of its input, and perhaps of it.
+        """
         ...

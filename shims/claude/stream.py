@@ -317,7 +317,7 @@ class ClaudeStream:
     def forgotten(self, attempt: str) -> None:
         self.dropped(attempt)
 
-    def agent_ended(self) -> None:
+    def agent_ended(self, *, input_ended: bool) -> None:
         """Its transcript tells what it had."""
 
     # the sieve

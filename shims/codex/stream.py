@@ -386,7 +386,7 @@ class CodexStream:
             thread.turn_since = 0.0
         self._ours.rejected(injection, "agent_refused")
 
-    def agent_ended(self) -> None:
+    def agent_ended(self, *, input_ended: bool) -> None:
         """Its queue outlives it, and its records tell the rest."""
 
     # the sieve

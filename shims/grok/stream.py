@@ -263,12 +263,12 @@ class GrokStream:
         line = encoded({"jsonrpc": "2.0", "method": "_x.ai/queue/remove", "params": parameters})
         self.writes.append(Write(line, attempt))
 
-    def agent_ended(self) -> None:
+    def agent_ended(self, *, input_ended: bool) -> None:
         """What waited in its memory is gone with it. That a turn begins is told before its model is asked.
 
         But after the end of its input it goes on for some seconds, begins what waits, and tells nobody (1.0.41).
         """
-        if self.ended:
+        if input_ended:
             return
         for attempt, prompt in list(self._prompts.items()):
             session = self._sessions.get(prompt.order.session)

@@ -429,7 +429,8 @@ def test_what_was_seen_to_wait_when_the_agent_died_never_ran(last: Frame, told: 
     panel = Panel()
     panel.inject()
     panel.agent(last)
-    panel.stream.agent_ended()
+    panel.stream.editor_ended()  # nobody reads any more what the editor writes
+    panel.stream.agent_ended(input_ended=False)
     assert panel.progress() == told
 
 
@@ -440,7 +441,7 @@ def test_what_waited_at_the_end_of_input_may_have_run() -> None:
     panel.inject()
     panel.agent(queue(KEY, running=P1))
     panel.stream.editor_ended()
-    panel.stream.agent_ended()
+    panel.stream.agent_ended(input_ended=True)
     assert panel.progress() == []
 
 
