@@ -188,7 +188,7 @@ class Stage:
         self._observer.agent_side.ended()
         self._expected.ended()
         self._break()
-        self._panel.agent_ended()
+        self._panel.agent_ended(input_ended=False)
         self._collect()
 
 
