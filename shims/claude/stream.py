@@ -8,8 +8,8 @@ sections 1 and 2). What shaped it:
 * Two waiting ``later`` lines merge into one turn, so at most one of ours may wait.
 * ``system/init`` comes with every turn, a result's key order differs between versions, ``is_error`` may come with
   ``subtype: success``.
-* With ``--replay-user-messages`` each user line comes back with its uuid when the model gets it, and control responses of
-  the editor come back as well: those answer nobody.
+* With ``--replay-user-messages`` each user line comes back with its uuid: in front of the answer, in 2.1.197 in front of its
+  first whole block only. Control responses of the editor come back as well: those answer nobody.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ClaudeStream:
                 accepts=self._renders and not self.ended,
                 why_not="" if self._renders else "its host pairs every answer with a query of its own",
                 shows_message=self._replays,
-                running=current.attempt if current is not None and current.taken else "",
+                running=current.attempt if current is not None and current.begun else "",
                 tool_uses=tuple(self._tool_uses),
             ),
         )
@@ -209,10 +209,16 @@ class ClaudeStream:
             self.look_up_registry = True
         elif request in self._withdrawals:
             attempt = self._withdrawals.pop(request)
-            gone = as_object(response.get("response")).get("cancelled") is True
-            if gone and self._current is not None and self._current.attempt == attempt:
+            cancelled = as_object(response.get("response")).get("cancelled")
+            current = self._current
+            if current is None or current.attempt != attempt:
+                return
+            if cancelled is True:
                 self._current = None
                 self.progress.append(Rejected(attempt, "withdrawn"))
+            elif cancelled is False:
+                # It waits no more, so its turn runs: 2.1.197 says so by nothing else before the answer's first whole block.
+                self._begun(current)
 
     def _lifecycle(self, message: dict[str, Any]) -> None:
         current = self._current
@@ -256,8 +262,12 @@ class ClaudeStream:
         self.progress.append(Finished(current.attempt, _status(message), text, str(message.get("uuid") or "")))
 
     def _taken(self, current: _Injection) -> None:
-        if not current.taken:
-            current.taken = True
+        current.taken = True
+        self._begun(current)
+
+    def _begun(self, current: _Injection) -> None:
+        if not current.begun:
+            current.begun = True
             self.progress.append(Taken(current.attempt, self._session, current.key, self._replays))
 
     def _moved_to(self, session: object) -> None:
@@ -300,7 +310,7 @@ class ClaudeStream:
 
     def withdraw(self, attempt: str) -> None:
         current = self._current
-        if current is None or current.attempt != attempt or current.taken or attempt in self._withdrawals.values():
+        if current is None or current.attempt != attempt or current.begun or attempt in self._withdrawals.values():
             return
         self._requests += 1
         identifier = f"{_OURS}{self._requests}"
@@ -345,13 +355,16 @@ class ClaudeStream:
 class _Injection:
     """Our one message that waits or runs."""
 
-    __slots__ = ("attempt", "key", "taken", "token")
+    __slots__ = ("attempt", "begun", "key", "taken", "token")
 
     def __init__(self, attempt: str, key: str, token: str) -> None:
         self.attempt = attempt
         self.key = key
         self.token = token
+        self.begun = False
+        """It is out of the agent's queue."""
         self.taken = False
+        """Its echo was seen: the next result is its turn's."""
 
 
 def _status(result: dict[str, Any]) -> str:

@@ -234,7 +234,7 @@ def records(world: World, name: str) -> None:
     assert told.startswith(ANSWER)
     receipt = sender.call(target.tool, message=f"{PREFACE}[[slowreply {gate} never told]]", session_id=session)
     gate.reached()
-    world.wait_state(receipt["delivery_id"], "awaiting-peer")
+    world.wait_handed_over(receipt["delivery_id"])
     os.kill(target.pid, signal.SIGKILL)
     sender.wait_turn(is_notice)
     gate.release()

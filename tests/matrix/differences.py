@@ -37,6 +37,12 @@ DIFFERENCES: Final = (
         before="2.1.198",
     ),
     Difference(
+        "claude",
+        ("records",),
+        "It tells only with the answer's first whole block that a turn has begun: until then its files alone say so.",
+        before="2.1.198",
+    ),
+    Difference(
         "codex",
         (
             "in a tool",

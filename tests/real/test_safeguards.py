@@ -9,6 +9,7 @@ import pytest
 
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS
 from tests.real.exchange import FAILED, PREFACE, REPLY, Occupation, World, assert_turns, is_message, is_notice, is_reply, until
+from tests.real.panels.record import WAIT
 from tests.real.party import Turn, calling
 
 if TYPE_CHECKING:
@@ -52,7 +53,15 @@ def test_message_that_a_busy_session_never_took_is_taken_back(world: World, name
 
 
 @pytest.mark.requirement("DE-30", "DE-11")
-@pytest.mark.parametrize(("sender", "target"), [("claude-2.1.332", "codex-0.171.0"), ("codex-0.171.0", "claude-2.1.332")])
+@pytest.mark.parametrize(
+    ("sender", "target"),
+    [
+        ("claude-2.1.332", "codex-0.171.0"),
+        ("codex-0.171.0", "claude-2.1.332"),
+        # It does not say by itself that the turn has begun, so the answer comes with the second look, after 30 s.
+        pytest.param("codex-0.171.0", "claude-2.1.197", marks=pytest.mark.full),
+    ],
+)
 def test_sender_is_told_once_that_its_peer_is_still_at_work(world: World, sender: str, target: str) -> None:
     asking, working, gate = world.open(sender, settings=IMPATIENT), world.open(target), world.gate()
     working.say("first words [[say noted]]")
@@ -60,7 +69,7 @@ def test_sender_is_told_once_that_its_peer_is_still_at_work(world: World, sender
     message = f"{PREFACE}[[slowreply {gate} done at last]]"
     receipt = asking.call(working.tool, message=message, session_id=working.session, timeout=1)
     gate.reached()
-    told = asking.wait_turn(lambda turn: turn.asked[0].startswith(PROGRESS))
+    told = asking.wait_turn(lambda turn: turn.asked[0].startswith(PROGRESS), 2 * WAIT)
     assert "the answer will come here" in told.asked[0]
     assert world.delivery(receipt["delivery_id"])["delivery"]["progress_delivery_id"]
     gate.release()

@@ -453,6 +453,24 @@ def test_a_withdrawal_that_comes_too_late(response: dict[str, Any]) -> None:
     assert panel.progress() == [Taken("a1", SESSION, KEY, True), Finished("a1", "completed", "anyway", "r1")]
 
 
+@pytest.mark.requirement("SH-41", "DE-30")
+def test_what_cannot_be_withdrawn_any_more_runs() -> None:
+    """2.1.197 echoes a message only in front of the answer's first whole block: until then nothing else tells."""
+    panel = Panel()
+    panel.stream.inject(order())
+    panel.stream.withdraw("a1")
+    request = json.loads(panel.writes()[1].data)["request_id"]
+    panel.agent(init(), answer(request, cancelled=False))
+    assert panel.progress() == [Taken("a1", SESSION, KEY, True)]
+    assert panel.state.running == "a1"
+    panel.stream.withdraw("a1")
+    assert panel.writes() == [], "nobody asks for ever"
+    panel.agent(result("of the turn before"))
+    assert panel.progress() == [], "whose result that is, only the echo tells"
+    panel.agent(replay(KEY), result("its own"))
+    assert panel.progress() == [Finished("a1", "completed", "its own", "r1")]
+
+
 def test_what_was_taken_is_not_withdrawn() -> None:
     panel = Panel()
     panel.stream.inject(order())
