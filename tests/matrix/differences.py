@@ -68,6 +68,11 @@ DIFFERENCES: Final = (
         "Codex keeps its queue waiting after a stop: the message runs when the person has spoken again, and its sender is told.",
         since="0.148.0",
     ),
+    Difference(
+        "grok",
+        ("records",),
+        "A turn that is killed in its first words leaves nothing in Grok's files: its sender is told that the message is uncertain.",
+    ),
 )
 
 
