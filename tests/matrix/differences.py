@@ -71,7 +71,7 @@ DIFFERENCES: Final = (
     Difference(
         "grok",
         ("records",),
-        "A turn that is killed in its first words leaves nothing in Grok's files: its sender is told that the message is uncertain.",
+        "A turn that is killed in its first words leaves nothing in Grok's files: its sender is told that this is uncertain.",
     ),
 )
 
