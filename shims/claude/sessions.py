@@ -57,7 +57,10 @@ def moved(store: str, session: str, ours: Collection[str]) -> float:
 
 
 def names(store: str, session: str) -> Names:
-    """The last ``custom-title``, wherever in the file it stands, and the last generated title."""
+    """The last ``custom-title``, wherever in the file it stands, and the last generated title.
+
+    For a name that the editor gave, 2.1.197 writes it nowhere else: its live registry goes on with the derived one.
+    """
     try:
         path = find(store, session)
         if path is None:

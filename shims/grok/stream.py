@@ -1,7 +1,7 @@
 """Grok Build's ACP over stdio, both directions: which sessions live here, what they do, and how a message gets in.
 
 Owns every fact about the JSON-RPC of ``grok agent stdio``; sans-I/O. Measured with 1.0.41 (protocols: grok.md, sections 1
-and 2). What shaped it:
+and 2); 1.0.5 does the same (docs/compatibility.md). What shaped it:
 
 * ``session/prompt`` is queued by the agent while a turn runs, and ``_meta.promptId`` is honoured: it tags the queue entry,
   every update of the turn and its end. Nothing else names a turn.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.matrix.names import open_named
+from tests.matrix.names import rename
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS
 from tests.real.exchange import PREFACE, Occupation, assert_turns, is_message, is_notice, is_reply, until
 from tests.real.help_pages import misread_options, runner, unknown_commands
@@ -128,8 +128,10 @@ def resumed(world: World, name: str) -> None:
 
 
 def by_name(world: World, name: str) -> None:
-    party, sender = open_named(world, name, NAME), partner(world, name)
+    party, sender = world.open(name), partner(world, name)
+    greet(party)
     session = party.session
+    rename(party, NAME)
     assert world.wait_session(session, lambda shown: shown["name"])["name"] == NAME
     receipt = exchange(sender, party, session_id=NAME.lower())
     assert receipt["target_session_id"] == session

@@ -32,12 +32,6 @@ class Difference:
 DIFFERENCES: Final = (
     Difference(
         "claude",
-        ("by name",),
-        "`/rename` is refused in a panel: the name is given with `-n`, and is known once the session is opened again.",
-        before="2.1.198",
-    ),
-    Difference(
-        "claude",
         ("records",),
         "It tells only with the answer's first whole block that a turn has begun: until then its files alone say so.",
         before="2.1.198",

@@ -156,6 +156,11 @@ class ClaudePanel:
         """Press stop."""
         self._loop.call(self._client.interrupt())
 
+    def rename(self, title: str) -> None:
+        """Give the session a name, as an editor does in its list; the SDK has no call for it."""
+        assert self._client._query is not None
+        self._loop.call(self._client._query._send_control_request({"subtype": "rename_session", "title": title}))
+
     def answer_permission(self, allow: bool, request: PermissionRequest | None = None) -> None:
         """Answer ``request``, by default the oldest that is open."""
         chosen = request or self.wait_permission()
