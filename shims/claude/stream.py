@@ -8,8 +8,8 @@ sections 1 and 2). What shaped it:
 * Two waiting ``later`` lines merge into one turn, so at most one of ours may wait.
 * ``system/init`` comes with every turn, a result's key order differs between versions, ``is_error`` may come with
   ``subtype: success``.
-* With ``--replay-user-messages`` each user line comes back with its uuid: in front of the answer, in 2.1.197 in front of its
-  first whole block only. Control responses of the editor come back as well: those answer nobody.
+* With ``--replay-user-messages`` each user line comes back with its uuid: in front of the answer, before 2.1.211 in front of
+  its first whole block only. Control responses of the editor come back as well: those answer nobody.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class ClaudeStream:
                 self._current = None
                 self.progress.append(Rejected(attempt, "withdrawn"))
             elif cancelled is False:
-                # It waits no more, so its turn runs: 2.1.197 says so by nothing else before the answer's first whole block.
+                # It waits no more, so its turn runs: before 2.1.211 nothing else says so until the answer's first block is whole.
                 self._begun(current)
 
     def _lifecycle(self, message: dict[str, Any]) -> None:

@@ -33,8 +33,8 @@ DIFFERENCES: Final = (
     Difference(
         "claude",
         ("records",),
-        "It tells only with the answer's first whole block that a turn has begun: until then its files alone say so.",
-        before="2.1.198",
+        "Until 2.1.211 it tells only with the answer's first whole block that a turn has begun: before that its files alone do.",
+        before="2.1.211",
     ),
     Difference(
         "codex",
