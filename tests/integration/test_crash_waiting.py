@@ -1,7 +1,8 @@
 """Codex dies with a message of ours in its own queue, which outlives it: the message runs when its session is opened again.
 
 Row 7 of the crash table. Whether it runs at once depends on how the turn before it ended: a kill leaves no end, and the
-queue runs; an end of input or a SIGTERM is recorded as an interruption, and the queue waits until the person has spoken.
+queue runs; an end of input is recorded as an interruption, and the queue waits until the person has spoken. A SIGTERM is
+like the one before 0.171.0 and like the other since.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from tests.integration.test_crash_panels import assert_truthful, open_used
 from tests.integration.world import World
 
 pytestmark = pytest.mark.requirement("DE-22", "DE-35")
-
-QUEUING = ("codex", "codex154")
 
 
 def busy(world: World, kind: str) -> tuple[Panel, Panel]:
@@ -65,22 +64,27 @@ def kill_stopped(broker: BrokerRecord) -> None:
     assert gone_within(broker.pid, 10)
 
 
-@pytest.mark.parametrize("kind", QUEUING)
-def test_a_killed_agent_runs_it_when_it_is_opened_again(world: World, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "number"), [("codex", signal.SIGKILL), ("codex154", signal.SIGKILL), ("codex154", signal.SIGTERM)]
+)
+def test_a_killed_agent_runs_it_when_it_is_opened_again(world: World, kind: str, number: signal.Signals) -> None:
     sender, target = busy(world, kind)
     sender.send_to(target, ping("M1"))
     world.until(lambda: awaited(world), "M1 in the queue")
-    os.kill(target.child(), signal.SIGKILL)
+    os.kill(target.child(), number)
     waits_in_agent(world)
     assert_ran_once(world, sender, open_again(world, kind, target))
 
 
-@pytest.mark.parametrize("kind", QUEUING)
-def test_an_agent_that_was_told_to_end_runs_it_after_its_persons_next_turn(world: World, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "how"), [("codex", "SIGTERM"), ("codex154", "EOF")])
+def test_an_agent_that_was_told_to_end_runs_it_after_its_persons_next_turn(world: World, kind: str, how: str) -> None:
     sender, target = busy(world, kind)
     sender.send_to(target, ping("M1"))
     world.until(lambda: awaited(world), "M1 in the queue")
-    os.kill(target.child(), signal.SIGTERM)
+    if how == "EOF":
+        target.end_input()
+    else:
+        os.kill(target.child(), signal.SIGTERM)
     waits_in_agent(world)
     target = open_again(world, kind, target)
     target.registered()

@@ -335,6 +335,16 @@ def test_a_running_turn_is_recorded_as_aborted(home: Home, gate: Path, number: s
     assert not home.lock(thread).exists()
 
 
+@pytest.mark.parametrize("version", ["0.154.0", "0.147.0"])
+def test_older_versions_die_of_sigterm(home: Home, gate: Path, version: str) -> None:
+    server = home.start(version)
+    thread = server.open_thread()
+    server.streaming(server.say(thread, f"[[slow {gate} aabb]]"))
+    server.process.send_signal(signal.SIGTERM)
+    assert server.exit_code() == -signal.SIGTERM
+    assert "turn_aborted" not in [record["payload"].get("type") for record in home.rollout(thread)]
+
+
 # one turn
 
 

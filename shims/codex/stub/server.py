@@ -90,7 +90,10 @@ class AppServer:
 
     def listen(self) -> None:
         """Takes lines and signals from now on."""
-        self.loop.on_signal(signal.SIGTERM, self.loop.stop)
+        if self.options.preempts:
+            self.loop.on_signal(signal.SIGTERM, self.loop.stop)
+        else:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # 0.147.0 and 0.154.0 die of it, without a word in the rollout
         # Codex dies of this one, without a word in the rollout.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if self.options.has_queue:
