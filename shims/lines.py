@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Bulk = dict[bytes, tuple[bytes, ...]]
+
 LONGEST_PARSED = 1 << 20
 """Bytes of a line that are still parsed: the JSON decoder holds the interpreter, and the byte path with it."""
 
@@ -40,24 +42,24 @@ def may_be_object(start: bytes) -> bool:
 
 
 class LineFilter:
-    """Splits a stream into lines and returns those that matter: objects, of no kind of noise, that contain a marker.
+    """Splits a stream into lines and returns those that matter: objects that contain a marker of their kind.
 
-    What comes in bulk costs one comparison a line and no search. A line over `LONGEST_PARSED` is returned as its head,
+    What comes in bulk costs one comparison a line and few searches. A line over `LONGEST_PARSED` is returned as its head,
     flagged, if the head matters: what comes out does not depend on how the stream was cut.
 
     Args:
         markers: byte strings one of which every line that matters contains; none: every object matters.
-        noise: beginnings of lines that never matter.
+        bulk: beginnings of lines that come in bulk, with those of ``markers`` that count in them now; none: they do not matter.
         long: beginnings of lines that are returned whole up to `LONGEST_MESSAGE`, since they hold messages.
     """
 
-    __slots__ = ("_beginning", "_head", "_held", "_held_bytes", "_long", "_markers", "_noise", "_skipping")
+    __slots__ = ("_beginning", "_bulk", "_head", "_held", "_held_bytes", "_long", "_markers", "_skipping")
 
-    def __init__(self, markers: tuple[bytes, ...], noise: tuple[bytes, ...] = (), long: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, markers: tuple[bytes, ...], bulk: Callable[[], Bulk] = dict, long: tuple[bytes, ...] = ()) -> None:
         self._long = long
         self._beginning = max(map(len, long), default=0)
         self._markers = markers
-        self._noise = noise
+        self._bulk = bulk
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._head: bytes | None = None
@@ -65,57 +67,57 @@ class LineFilter:
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, bool]]:
         """Lines that became complete with ``chunk`` and matter, as (line without newline, whole?)."""
+        bulk = self._bulk()
+        noise = tuple([beginning for beginning, counting in bulk.items() if not counting])
         end = chunk.rfind(b"\n")
         if end < 0:
-            self._hold(chunk)
+            self._hold(chunk, noise)
             return []
         lines: list[tuple[bytes, bool]] = []
         start = 0
         if self._skipping or self._held or self._head is not None:
             start = chunk.find(b"\n") + 1
-            self._end_held(chunk[: start - 1], lines)
-        block, noise = chunk[start:end], self._noise
-        # One search in many lines costs less than one in each, and one that finds them all of one noise costs least.
-        if not self._is_noise(block) if noise else self._has_marker(block):
+            self._end_held(chunk[: start - 1], bulk, lines)
+        block = chunk[start:end]
+        # One search in many lines costs less than one in each, and one that finds them all of one kind costs least.
+        if self._may_matter(block, bulk):
             candidates = [line for line in block.split(b"\n") if not line.startswith(noise) and line.startswith(_OPENINGS)]
-            if len(candidates) < _MANY or self._has_marker(block):
+            if len(candidates) < _MANY or _has_any(self._markers, block):
                 for line in candidates:
-                    self._judge(line, lines)
+                    self._judge(line, bulk, lines)
         if end + 1 < len(chunk):
-            self._hold(chunk[end + 1 :])
+            self._hold(chunk[end + 1 :], noise)
         return lines
 
-    def _is_noise(self, block: bytes) -> bool:
-        """Whether every line of ``block`` is noise of the kind that its first line is."""
-        for beginning in self._noise:
-            if block.startswith(beginning):
-                return block.count(b"\n" + beginning) == block.count(b"\n")
-        return False
+    def _may_matter(self, block: bytes, bulk: Bulk) -> bool:
+        """False: no line of ``block`` does. Told at once where all of them are of one kind of bulk, or there is no bulk."""
+        for beginning, counting in bulk.items():
+            if block.startswith(beginning) and block.count(b"\n" + beginning) == block.count(b"\n"):
+                return bool(counting) and _has_any(counting, block)
+        return bool(bulk) or _has_any(self._markers, block)
 
-    def _judge(self, line: bytes, lines: list[tuple[bytes, bool]]) -> None:
+    def _judge(self, line: bytes, bulk: Bulk, lines: list[tuple[bytes, bool]]) -> None:
         whole = len(line) <= self._longest(line)
         if not whole:
             line = line[:HEAD]
-        if self._matters(line):
+        if self._matters(line, bulk):
             lines.append((line, whole))
 
-    def _matters(self, line: bytes) -> bool:
-        return self._has_marker(line if len(line) <= 2 * SEARCHED else line[:SEARCHED] + line[-SEARCHED:])
-
-    def _has_marker(self, data: bytes) -> bool:
-        for marker in self._markers:
-            if marker in data:
-                return True
-        return not self._markers
+    def _matters(self, line: bytes, bulk: Bulk) -> bool:
+        ends = line if len(line) <= 2 * SEARCHED else line[:SEARCHED] + line[-SEARCHED:]
+        for beginning, counting in bulk.items():
+            if line.startswith(beginning):
+                return bool(counting) and _has_any(counting, ends)
+        return _has_any(self._markers, ends)
 
     def _longest(self, line: bytes) -> int:
         return LONGEST_MESSAGE if line.startswith(self._long) else LONGEST_PARSED
 
-    def _hold(self, part: bytes) -> None:
+    def _hold(self, part: bytes, noise: tuple[bytes, ...]) -> None:
         """Keeps the beginning of a line, as far as the line may matter."""
         if self._skipping or self._head is not None:
             return
-        if not self._held and (part.startswith(self._noise) or not part.startswith(_OPENINGS)):
+        if not self._held and (part.startswith(noise) or not part.startswith(_OPENINGS)):
             self._skipping = True
             return
         if self._held and len(self._held[0]) < self._beginning:
@@ -127,19 +129,24 @@ class LineFilter:
             self._head = b"".join(self._held)[:HEAD]
             self._held = []
 
-    def _end_held(self, rest: bytes, lines: list[tuple[bytes, bool]]) -> None:
+    def _end_held(self, rest: bytes, bulk: Bulk, lines: list[tuple[bytes, bool]]) -> None:
         """The line that was begun in earlier chunks ends with ``rest``."""
         if self._head is not None:
-            if not self._head.startswith(self._noise) and self._matters(self._head):
+            if self._matters(self._head, bulk):
                 lines.append((self._head, False))
         elif self._held:
-            line = b"".join([*self._held, rest])
-            if not line.startswith(self._noise):
-                self._judge(line, lines)
+            self._judge(b"".join([*self._held, rest]), bulk, lines)
         self._head = None
         self._held = []
         self._held_bytes = 0
         self._skipping = False
+
+
+def _has_any(markers: tuple[bytes, ...], data: bytes) -> bool:
+    for marker in markers:
+        if marker in data:
+            return True
+    return not markers
 
 
 class Sieve:

@@ -56,7 +56,7 @@ class Observer:
         """
         self._changed = changed
         self.editor_side.filter = LineFilter(tracker.editor_markers)
-        self.agent_side.filter = LineFilter(tracker.agent_markers, tracker.agent_noise, tracker.agent_long)
+        self.agent_side.filter = LineFilter(tracker.agent_markers, tracker.agent_bulk, tracker.agent_long)
         while True:
             with self.lock:
                 backlog, self._backlog = self._backlog, []

@@ -12,6 +12,7 @@ from broker.closing import closes_with as closes_with
 
 if TYPE_CHECKING:
     from broker.wire import Inject, SessionState
+    from shims.lines import Bulk
 
 
 class Write(NamedTuple):
@@ -63,8 +64,7 @@ class Tracker(Protocol):
     @property
     def agent_markers(self) -> tuple[bytes, ...]: ...
 
-    @property
-    def agent_noise(self) -> tuple[bytes, ...]: ...
+    def agent_bulk(self) -> Bulk: ...
 
     @property
     def agent_long(self) -> tuple[bytes, ...]: ...

@@ -15,17 +15,22 @@ sections 1 and 2). What shaped it:
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.wire import Approval, Inject, SessionState
 from shims.jsonline import as_object, parse_object, summary_of
 from shims.lines import DROP, HOLD, PASS, may_be_object
 from shims.stream import Finished, Progress, Rejected, Taken, Write, closes_with
 
+if TYPE_CHECKING:
+    from shims.lines import Bulk
+
 _OURS = "xagent-"
 _TYPE = b'{"type":"'
 _ANSWER = _TYPE + b'control_response"'
 _TOOL_USES_KEPT = 16
+
+_BULK: Bulk = {b'{"type":"stream_event"': ()}
 
 
 class ClaudeStream:
@@ -50,7 +55,6 @@ class ClaudeStream:
         b'"control_cancel_request"',
         b'"tool_use"',
     )
-    agent_noise = (b'{"type":"stream_event"',)
     agent_long = (b'{"type":"user","message"',)  # an echo names its message behind the text
 
     def __init__(self, *, session: str, resumed: bool, cwd: str, renders: bool, replays: bool, opened: float) -> None:
@@ -331,6 +335,9 @@ class ClaudeStream:
         """Its transcript tells what it had."""
 
     # the sieve
+
+    def agent_bulk(self) -> Bulk:
+        return _BULK
 
     def outstanding(self) -> bool:
         return bool(self._withdrawals)

@@ -13,7 +13,7 @@ Owns every fact about the JSON-RPC of ``codex app-server``; sans-I/O. Measured w
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.wire import Inject, SessionState
 from shims.codex.injections import Injection, Injections
@@ -22,11 +22,22 @@ from shims.jsonline import as_list, as_object, parse_object
 from shims.jsonrpc import OurRequest, identity, is_answer
 from shims.stream import Progress, Write, closes_with
 
+if TYPE_CHECKING:
+    from shims.lines import Bulk
+
 QUEUE_SINCE = (0, 148)
 """First version with ``thread/queue/add``: absent in 0.147.0; 0.148.0, 0.149.1, 0.151.0 and 0.153.4 have it as 0.154.0 has."""
 
 _OPENERS = ("thread/start", "thread/resume", "thread/fork")
 _SPEAKERS = ("turn/start", "turn/steer", "thread/queue/add")
+
+_BULK: Bulk = {
+    b'{"method":"item/agentMessage/delta"': (),
+    b'{"method":"item/reasoning/': (),
+    b'{"method":"item/commandExecution/outputDelta"': (),
+    b'{"method":"thread/tokenUsage/': (),
+    b'{"method":"account/': (),
+}
 
 
 class CodexStream:
@@ -46,13 +57,6 @@ class CodexStream:
         b'Approval"',
         b"/request",
         b'/resolved"',
-    )
-    agent_noise = (
-        b'{"method":"item/agentMessage/delta"',
-        b'{"method":"item/reasoning/',
-        b'{"method":"item/commandExecution/outputDelta"',
-        b'{"method":"thread/tokenUsage/',
-        b'{"method":"account/',
     )
     agent_long = (b'{"method":"item/started"', b'{"method":"item/completed"', b'{"method":"turn/completed"')
 
@@ -390,6 +394,9 @@ class CodexStream:
         """Its queue outlives it, and its records tell the rest."""
 
     # the sieve
+
+    def agent_bulk(self) -> Bulk:
+        return _BULK
 
     def outstanding(self) -> bool:
         return self._ours.requests.outstanding()

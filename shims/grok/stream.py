@@ -16,7 +16,7 @@ and 2); 1.0.5 does the same (docs/compatibility.md). What shaped it:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.wire import Inject, SessionState
 from shims.grok.prompts import Prompt
@@ -26,8 +26,14 @@ from shims.jsonrpc import OurRequest, OurRequests, encoded, identity, is_answer
 from shims.lines import DROP, HOLD, PASS
 from shims.stream import Finished, Progress, Rejected, Taken, Write
 
+if TYPE_CHECKING:
+    from shims.lines import Bulk
+
 _UPDATE = b'{"jsonrpc":"2.0","method":"session/update"'
 _THOUGHT = b'"sessionUpdate":"agent_thought_chunk"'
+_TITLE = b'"sessionUpdate":"session_info_update"'
+_OURS = b'"promptId":"dlv_'
+"""In updates of our own turns only: the person's prompt ids are uuids."""
 _META = 1 << 12
 """Bytes at the end of an update in which its ``_meta`` stands."""
 
@@ -55,10 +61,9 @@ class GrokStream:
         b"/elicit",
         b"/prompt_complete",
         b'"turn_completed"',
-        b'"session_info_update"',
-        b'"promptId":"dlv_',  # updates of our own turns only: the person's prompt ids are uuids
+        _TITLE,
+        _OURS,
     )
-    agent_noise = ()
     agent_long = (b'{"jsonrpc":"2.0","method":"_x.ai/queue/changed"',)  # holds whole prompts
 
     def __init__(self, *, cwd: str) -> None:
@@ -77,6 +82,9 @@ class GrokStream:
         self._asked: dict[str, tuple[str, dict[str, Any]]] = {}
         """Requests of the editor that wait for an answer: method and parameters without their text."""
         self._ahead = b""
+
+    def agent_bulk(self) -> Bulk:
+        return {_UPDATE: (_TITLE, _OURS) if self._prompts else (_TITLE,)}
 
     # what is known
 

@@ -9,7 +9,7 @@ from statistics import median
 
 from tests.bench.page import Figure
 from tests.bench.processes import rss_mib
-from tests.bench.stage import BARE, Stage, end, python_child, stage, until
+from tests.bench.stage import BARE, Stage, end, python_child, stage
 
 _STARTS = 15
 _SENDS = 40
@@ -44,8 +44,9 @@ def _memory(here: Stage) -> Iterator[Figure]:
     for client in clients:
         client.initialize()
         client.call("bridge_status")
-    bare = here.spawn((*BARE, "-c", "import os; os.read(0, 1)"))
-    until(lambda: rss_mib(bare.pid) > 4)
+    bare = here.spawn((*BARE, "-c", "import os; os.write(1, b'.'); os.read(0, 1)"))
+    assert bare.stdout is not None
+    os.read(bare.stdout.fileno(), 1)
     above = median(rss_mib(client.process.pid) for client in clients) - rss_mib(bare.pid)
     yield Figure("MCP process: memory above a bare interpreter", above, "MiB", 10)
     from broker.rendezvous import read_record

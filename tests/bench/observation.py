@@ -16,7 +16,7 @@ from tests.bench.stage import BARE, CHILDREN, Stage, end, python_child, stage
 _AGENTS = ("claude", "codex", "grok")
 _MIB = 256
 _BURST_MIB = 500
-_TURNS = 5
+_TURNS = 15
 
 
 def figures() -> Iterator[Figure]:

@@ -16,7 +16,7 @@ from tests.fuzz.stage import replaced
 SMALL = {"LONGEST_PARSED": 48, "LONGEST_MESSAGE": 80, "HEAD": 40, "SEARCHED": 12, "LONGEST_UNDECIDED": 24, "_MANY": 3}
 
 MARKERS = (b'"id"', b"xx")
-NOISE = (b'{"noise"', b"{{{")
+BULK: dict[bytes, tuple[bytes, ...]] = {b'{"noise"': (), b"{{{": (), b'{"bulk"': (b"xx",)}
 LONG = (b'{"long"',)
 AHEAD = b"+ours\n"
 
@@ -28,7 +28,7 @@ def fuzzed(data: bytes) -> None:
     with replaced(lines, SMALL):
         wanted = _lines(b"".join(step.data for step in said), markers)
         for cut in (True, False):
-            seen = LineFilter(markers, NOISE, LONG)
+            seen = LineFilter(markers, lambda: BULK, LONG)
             pieces = [piece for step in said for piece in (step.pieces() if cut else (step.data,))]
             assert [line for piece in pieces for line in seen.feed(piece)] == wanted
             _sieve([step if isinstance(step, Said) else step.kind for step in steps], cut)
@@ -41,12 +41,13 @@ def _lines(data: bytes, markers: tuple[bytes, ...]) -> list[tuple[bytes, bool]]:
     """The lines of ``data`` that matter, by the description of `LineFilter`."""
     found = []
     for line in data.split(b"\n")[:-1]:
-        if line[:1] not in (b"{", b" ", b"\t") or line.startswith(NOISE):
+        if line[:1] not in (b"{", b" ", b"\t"):
             continue
+        bulk = [counting for beginning, counting in BULK.items() if line.startswith(beginning)]
         whole = len(line) <= (lines.LONGEST_MESSAGE if line.startswith(LONG) else lines.LONGEST_PARSED)
         shown = line if whole else line[: lines.HEAD]
         ends = shown if len(shown) <= 2 * lines.SEARCHED else shown[: lines.SEARCHED] + shown[-lines.SEARCHED :]
-        if not markers or any(marker in ends for marker in markers):
+        if any(marker in ends for marker in bulk[0]) if bulk else not markers or any(marker in ends for marker in markers):
             found.append((shown, whole))
     return found
 

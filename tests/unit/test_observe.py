@@ -13,11 +13,13 @@ class Recorder:
 
     editor_markers: tuple[bytes, ...] = ()
     agent_markers: tuple[bytes, ...] = ()
-    agent_noise: tuple[bytes, ...] = ()
     agent_long: tuple[bytes, ...] = ()
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
+
+    def agent_bulk(self) -> dict[bytes, tuple[bytes, ...]]:
+        return {}
 
     def from_editor(self, line: bytes, whole: bool, now: float) -> None:
         del whole, now
