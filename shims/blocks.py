@@ -1,0 +1,80 @@
+"""Searching a file that may be a gigabyte for the few lines that matter, in memory that stays small. Blocks; no decoding.
+
+Owns block reads of a growing file: what was searched once is not searched again, so that each answer says how far it came.
+A mapping of the file would count as memory of the process, and a rare line would cost a fault for each of its pages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+BLOCK = 1 << 20
+"""Bytes read at once."""
+
+LONGEST_LINE = 64 << 10
+"""Bytes of a line that is handed on."""
+
+
+def lines_with(descriptor: int, needle: bytes, start: int, end: int) -> Iterator[bytes]:
+    """The lines between ``start`` and ``end`` that contain ``needle``, in their order, without their newline.
+
+    Args:
+        start: where a line begins; end: where one ended, see `end_of_lines`.
+    """
+    buffer = bytearray(BLOCK + len(needle) - 1)
+    view = memoryview(buffer)
+    kept = 0
+    at, done = start, start
+    """Up to where was read, and up to where lines were handed on."""
+    while at < end:
+        got = os.preadv(descriptor, [view[kept : kept + min(BLOCK, end - at)]], at)
+        if got == 0:
+            return
+        filled = kept + got
+        found = buffer.find(needle, 0, filled)
+        while found >= 0:
+            place = at - kept + found
+            if place >= done:
+                line, done = _line_around(descriptor, place, start, end)
+                if line is not None and needle in line:
+                    yield line
+            found = buffer.find(needle, found + 1, filled)
+        at += got
+        kept = min(len(needle) - 1, filled)
+        view[:kept] = bytes(view[filled - kept : filled])
+
+
+def end_of_lines(descriptor: int, start: int, size: int) -> int:
+    """Where the last whole line before ``size`` ended; ``start`` when there is none after it."""
+    while size > start:
+        begin = max(start, size - LONGEST_LINE)
+        newline = os.pread(descriptor, size - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        size = begin
+    return start
+
+
+def head_lines(descriptor: int, size: int, span: int) -> list[bytes]:
+    """The whole lines of the first ``span`` bytes."""
+    return os.pread(descriptor, min(size, span), 0).split(b"\n")[:-1]
+
+
+def tail_lines(descriptor: int, size: int, span: int) -> list[bytes]:
+    """The whole lines of the last ``span`` bytes of ``size``, oldest first; what follows the last newline is none yet."""
+    begin = max(0, size - span)
+    lines = os.pread(descriptor, size - begin, begin).split(b"\n")
+    return lines[1 if begin else 0 : -1]
+
+
+def _line_around(descriptor: int, place: int, start: int, end: int) -> tuple[bytes | None, int]:
+    """The line around ``place``, None if it is too long, and where the next one begins or may begin."""
+    first = max(start, place - LONGEST_LINE)
+    content = os.pread(descriptor, min(end, place + LONGEST_LINE) - first, first)
+    here = place - first
+    begin = content.rfind(b"\n", 0, here) + 1
+    stop = content.find(b"\n", here)
+    if stop < 0 or (begin == 0 and first > start):
+        return None, place + 1
+    return content[begin:stop], first + stop + 1

@@ -1,0 +1,142 @@
+"""What the index of sessions asks of an agent's store: which files there are, and what one of them tells.
+
+Owns the interface between the two, and reading a file from where it was read last. What a record means is the agent's own
+to say (its ``shelf`` module, sans-I/O); when files are read is the index's (`broker.index`). Everything here blocks and runs
+in the index process, never in the broker's loop (SE-05).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from broker.processes import ProcessId
+
+LONGEST_DECODED = 1 << 20
+"""Bytes of JSON that are decoded at once (SE-05)."""
+
+ENDS = 64 << 10
+"""Bytes at the head and the tail of a transcript that are decoded."""
+
+LONGEST_TITLE = 200
+"""Characters of a title that are kept. Names are kept whole: they are matched as they were given (SE-24)."""
+
+
+class Card(NamedTuple):
+    """One session as its files show it, whoever holds it."""
+
+    id: str
+    cwd: str = ""
+    """The directory that it works in, as recorded; empty where that is not told."""
+    name: str = ""
+    """A name that somebody gave."""
+    title: str = ""
+    """A generated title, or its first words: a description."""
+    moved: float = 0.0
+    """When its last record was written, wall-clock seconds."""
+    rank: float = 0.0
+    """Of several files of one session the one with the highest rank counts."""
+    barred: str = ""
+    """Why it is no target, in a few words (`a sub-agent's thread`, `archived`); empty when it is one."""
+
+
+class Hold(NamedTuple):
+    """A registry's word that a process holds a session; whether it is true, `Shelf.holding` tells."""
+
+    session: str
+    pid: int = 0
+    """0: the registry names no process."""
+    evidence: str = ""
+    """What the registry says of the process beside its pid: a start time, an inode, a moment."""
+    name: str = ""
+    """What the holder calls the session."""
+
+
+class Told(NamedTuple):
+    """What one file has told so far. Kept on disk between two broker lives: plain values only."""
+
+    read: int = 0
+    """Bytes from its start that need not be read again: whole lines of a file that only grows; else its size."""
+    cards: tuple[Card, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    """(session, name) for sessions that have their own files; they count more than the name on a card."""
+    holds: tuple[Hold, ...] = ()
+    memory: str = ""
+    """What the agent's shelf needs to go on where it stopped."""
+
+
+class Listed(NamedTuple):
+    """A file of a store, as the listing of its directory told it."""
+
+    path: str
+    inode: int
+    size: int
+    changed: int
+    """Modification time, nanoseconds."""
+
+
+class Folder(NamedTuple):
+    """A directory whose changes are watched."""
+
+    path: str
+    deep: bool = False
+    """With everything below it."""
+
+
+class Shelf(Protocol):
+    """One agent's kind of store. ``store`` is its data directory; nothing is ever written."""
+
+    def folders(self, store: str) -> Iterable[Folder]:
+        """What is watched; directories that do not exist yet are named as well."""
+        ...
+
+    def files(self, store: str) -> Iterator[Listed]:
+        """Every file that tells something. A directory that cannot be read is left out, with what is below it."""
+        ...
+
+    def concerns(self, store: str, path: str) -> bool:
+        """Whether ``path``, which was changed, may be one of `files`."""
+        ...
+
+    def read(self, store: str, file: Listed, before: Told | None) -> Told:
+        """What ``file`` tells; ``before`` is what it told when it was shorter, None when it is new or was replaced.
+
+        A corrupt, truncated or half-written file tells less, never an error.
+
+        Raises:
+            OSError: it cannot be read now.
+        """
+        ...
+
+    def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
+        """Which processes really hold which session at this moment, of those that registries name. Quick; runs in the loop."""
+        ...
+
+
+def listed(path: str) -> Listed | None:
+    """``path`` as a listing tells it; None when it is no regular file, or gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return Listed(path, status.st_ino, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def packed(told: Told) -> str:
+    """``told`` as text for the index's own file."""
+    return json.dumps(told, ensure_ascii=True, separators=(",", ":"))
+
+
+def unpacked(text: str) -> Told:
+    """The inverse of `packed`. Raises ValueError, TypeError for what is none."""
+    read, cards, names, holds, memory = json.loads(text)
+    return Told(
+        read,
+        tuple(Card(*card) for card in cards),
+        tuple((session, name) for session, name in names),
+        tuple(Hold(*hold) for hold in holds),
+        memory,
+    )
