@@ -41,6 +41,8 @@ class Card(NamedTuple):
     """Of several files of one session the one with the highest rank counts."""
     barred: str = ""
     """Why it is no target, in a few words (`a sub-agent's thread`, `archived`); empty when it is one."""
+    place: str = ""
+    """``cwd`` with its links resolved; the index's to fill in."""
 
 
 class Hold(NamedTuple):
