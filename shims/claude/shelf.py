@@ -1,0 +1,173 @@
+"""Claude Code's store for the index: ``<store>/projects/<slug>/<session>.jsonl`` and ``<store>/sessions/<pid>.json``, read only.
+
+Owns which files there are, and how much of each is read; what is in them, `facts` says. A transcript's head tells who began
+it and where, its tail when it moved; its names stand anywhere, so that each part is searched once. The transcripts of
+sub-agents lie deeper (``<slug>/<session>/subagents/agent-*.jsonl``) and are no sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+
+from broker.processes import ProcessId, identify
+from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines
+from shims.claude import facts
+from shims.claude.facts import Ending, Facts
+from shims.shelf import ENDS, Folder, Hold, Listed, Told
+
+_TRANSCRIPT = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl", re.IGNORECASE)
+_REGISTERED = re.compile(r"([0-9]{1,10})\.json")
+
+_LONGEST_ENTRY = 64 << 10
+"""Bytes of a file of the registry; it has one of some hundred."""
+
+_SPANS = (8 << 10, ENDS, 1 << 20)
+"""Bytes of the end in which a moment is looked for, more of them only where the lines are that long."""
+
+
+class ClaudeShelf:
+    """See `shims.shelf.Shelf`."""
+
+    def folders(self, store: str) -> Iterable[Folder]:
+        return Folder(os.path.join(store, "projects"), deep=True), Folder(os.path.join(store, "sessions"))
+
+    def files(self, store: str) -> Iterator[Listed]:
+        for project in _entries(os.path.join(store, "projects")):
+            if _is_directory(project):
+                yield from _matching(_entries(project.path), _TRANSCRIPT)
+        yield from _matching(_entries(os.path.join(store, "sessions")), _REGISTERED)
+
+    def concerns(self, store: str, path: str) -> bool:
+        root = os.path.join(store, "")
+        parts = path[len(root) :].split("/") if path.startswith(root) else []
+        if len(parts) == 3:
+            return parts[0] == "projects" and _TRANSCRIPT.fullmatch(parts[2]) is not None
+        return len(parts) == 2 and parts[0] == "sessions" and _REGISTERED.fullmatch(parts[1]) is not None
+
+    def read(self, store: str, file: Listed, before: Told | None) -> Told:  # noqa: ARG002
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            name = os.path.basename(file.path)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return Told()
+            if transcript := _TRANSCRIPT.fullmatch(name):
+                return _read_transcript(descriptor, transcript[1], file, before)
+            return _read_entry(descriptor, name.removesuffix(".json"), file)
+        finally:
+            os.close(descriptor)
+
+    def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:  # noqa: ARG002
+        found: dict[str, tuple[ProcessId, ...]] = {}
+        for hold in holds:
+            process = identify(hold.pid) if _is_there(hold.pid) else None
+            if process is not None and facts.is_of(hold.evidence, process.start):
+                found[hold.session] = (*found.get(hold.session, ()), process)
+        return found
+
+
+SHELF = ClaudeShelf()
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads back to itself
+        return False
+
+
+def _matching(entries: Iterable[os.DirEntry[str]], pattern: re.Pattern[str]) -> Iterator[Listed]:
+    for entry in entries:
+        if pattern.fullmatch(entry.name) is None:
+            continue
+        try:
+            status = entry.stat()
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            yield Listed(entry.path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _read_entry(descriptor: int, pid: str, file: Listed) -> Told:
+    """It is written anew as a whole, whenever the state of its process changes."""
+    hold = facts.hold(pid, os.pread(descriptor, _LONGEST_ENTRY, 0)) if file.size <= _LONGEST_ENTRY else None
+    return Told(file.size, holds=(hold,) if hold is not None else ())
+
+
+def _read_transcript(descriptor: int, session: str, file: Listed, before: Told | None) -> Told:
+    known, start = _left_off(descriptor, file, before)
+    end = end_of_lines(descriptor, start, file.size)
+    if not known.settled:
+        known = _read_beginning(descriptor, known, start, end)
+    for line in lines_with(descriptor, facts.TITLE_PART, start, end):
+        if len(line) < LONGEST_LINE:
+            known = facts.titled(known, line)
+    card = facts.card(session, known, _read_ending(descriptor, end), file.changed / 1e9)
+    return Told(end, cards=(card,), memory=known.packed())
+
+
+def _left_off(descriptor: int, file: Listed, before: Told | None) -> tuple[Facts, int]:
+    """What is known already, and from where on nothing is."""
+    known = facts.unpacked(before.memory) if before is not None else None
+    if before is None or known is None or not 0 < before.read <= file.size:
+        return Facts(), 0
+    if os.pread(descriptor, 1, before.read - 1) != b"\n":  # it did not only grow
+        return Facts(), 0
+    return known, before.read
+
+
+def _read_beginning(descriptor: int, known: Facts, start: int, end: int) -> Facts:
+    """A line counts by where in the file it stands, not by when it is read.
+
+    Within the head every line does, behind it those of messages; of one that begins in the head and is too long its start.
+    """
+    if start < ENDS:
+        content = os.pread(descriptor, min(end, ENDS) - start, start)
+        *lines, rest = content.split(b"\n")
+        for line in lines:
+            known = facts.begun(known, line)
+            if known.settled:
+                return known
+        start += len(content) - len(rest)
+        if start < min(end, ENDS):
+            long = os.pread(descriptor, LONGEST_LINE, start)
+            known = facts.glimpsed(known, long) if b"\n" not in long else known
+    for line in lines_with(descriptor, facts.SPOKEN_PART, start, end):
+        if known.settled:
+            break
+        if len(line) < LONGEST_LINE:
+            known = facts.begun(known, line)
+    return known
+
+
+def _read_ending(descriptor: int, end: int) -> Ending:
+    found = Ending()
+    for span in _SPANS:
+        lines = reversed(tail_lines(descriptor, end, span))
+        found = facts.ending(line for line in lines if len(line) < LONGEST_LINE)
+        if found.moved or span >= end:
+            break
+    return found
+
+
+def _is_there(pid: int) -> bool:
+    """A question that costs a third of looking the process up: most of a registry may be dead."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
