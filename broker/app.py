@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker import VERSION
@@ -23,9 +23,12 @@ from broker.events import Events
 from broker.failpoints import fail_point
 from broker.focus import Focus
 from broker.gaps import Gaps
+from broker.index.catalogue import Catalogue, Known
+from broker.index.indexer import Indexer
 from broker.panels import Panel, Panels
 from broker.paths import Home
 from broker.peers import Peer, Peers
+from broker.pins import Pins
 from broker.processes import identify
 from broker.reader import Reader
 from broker.rendezvous import (
@@ -39,6 +42,7 @@ from broker.sends import Sends
 from broker.service import Service, Tools
 from broker.settings import Grants, read_grants
 from broker.settlement import Settlement
+from broker.sight import Sight
 from broker.store import Store
 from broker.tasks import Tasks
 from broker.wire import (
@@ -93,8 +97,12 @@ class Broker:
         self._grants = read_grants(home)
         self._mcp = McpSessions()
         self._gathered = asyncio.Event()
-        focus = Focus(self._book, self._panels, self._reader)
-        sends = Sends(self._book, self._carrier, self._panels, focus, self._current_grants, self._route.is_live)
+        self._tasks = Tasks(log)
+        self._catalogue = Catalogue(self._sessions_changed)
+        self._indexer = Indexer(home.index, self._catalogue, self._tasks)
+        self._pins = Pins(self._store)
+        sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
+        sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route.is_live)
         self._service = Service(
             home,
             self._panels,
@@ -102,13 +110,14 @@ class Broker:
             self._reader,
             self._events,
             sends,
+            sight,
+            self._pins,
             gathered=self._gathered,
             facts=self._facts,
             stop=self._stop_soon,
         )
         self._busy: dict[tuple[str, str], bool] = {}
         self._gaps = Gaps() if os.environ.get("CROSS_AGENT_DEBUG") else None
-        self._tasks = Tasks(log)
         me = identify(os.getpid())
         assert me is not None
         self._record = BrokerRecord(endpoint, events, me.pid, me.start, self.generation, PROTOCOL, VERSION)
@@ -121,6 +130,7 @@ class Broker:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._end, "stopped by a signal")
         self._book.load()
+        self._pins.load()
         publish_record(self._home, self._record)
         published()
         log.info("generation %d at %s, version %s", self.generation, self._record.endpoint, VERSION)
@@ -140,6 +150,9 @@ class Broker:
             self._gathered.set()
             self._settlement.recover()
             self._carrier.begin()
+        for described in agents().values():
+            self._indexer.open(described.name, os.path.join(os.path.expanduser("~"), described.default_store))
+        self._indexer.begin()
         await self._forget_old()
 
     async def _gather_shims(self) -> None:
@@ -194,7 +207,15 @@ class Broker:
 
     def _session_proven(self, panel: Panel) -> None:
         """A panel can be reckoned with."""
-        self._tasks.spawn(self._learn_names(panel))
+        store = self._indexer.open(panel.agent, panel.store)
+        self._sessions_changed(panel.agent, [known for s in panel.sessions if (known := store.session(s.id)) is not None])
+
+    def _sessions_changed(self, agent_name: str, sessions: Iterable[Known]) -> None:
+        """Panels are named as their files say where their streams say nothing: a session resumed under a name given before."""
+        for known in sessions:
+            for panel in self._panels.hosting(agent_name, known.id):
+                if panel.store == known.store:
+                    self._panels.name(panel.process, known.id, known.name, known.title)
 
     def _stores(self, agent_name: str) -> set[str]:
         """The data directories that panels of this agent use, and its usual one."""
@@ -248,14 +269,6 @@ class Broker:
             for state in panel.sessions:
                 self._carrier.drive((panel.agent, state.id, ""))
         self._watch_idle()
-
-    async def _learn_names(self, panel: Panel) -> None:
-        """Names that only the agent's files tell (a session that was resumed under a name given before)."""
-        for state in panel.sessions:
-            if state.id and not state.name:
-                names = await self._reader.names(panel.agent, panel.store, state.id)
-                if names.name or names.title:
-                    self._panels.name(panel.process, state.id, names.name, names.title)
 
     async def _request(self, peer: Peer, request: Request) -> None:
         """A client that is no agent."""
@@ -327,6 +340,7 @@ class Broker:
             self._gaps.close()
         self._mcp.close_all()
         self._claims.close()
+        self._indexer.close()
         self._carrier.close()
         self._settlement.close()
         self._tasks.cancel()

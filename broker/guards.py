@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker.callers import Caller
 from broker.envelope import FRAME_AT_MOST
 from broker.errors import Refusal
+from broker.naming import shown
 from broker.resolve import Selected
 from broker.settings import CallerSettings
 from shims.agent import Agent, SameAgent, agents
@@ -75,12 +76,25 @@ def check_same_agent(target: Agent, caller: Caller, *, session: str, allowed: bo
 
 
 def check_not_self(caller: Caller, selected: Selected) -> None:
-    if selected.session and (caller.agent, caller.session) == (selected.panel.agent, selected.session):
+    if selected.session and (caller.agent, caller.session) == (selected.target.name, selected.session):
         raise Refusal(
             "own_session",
             f"session {selected.session} is the one that is calling",
             "Name another session: list_agent_sessions shows them.",
         )
+
+
+def check_reachable(selected: Selected, *, held: bool) -> None:
+    """A session that no message gets to is said to be so, and nothing is opened in its place."""
+    if selected.panel is not None:
+        return
+    where = "a process holds it that no message reaches" if held else "it is not open"
+    name = f" (“{shown(selected.name)}”)" if selected.name else ""
+    raise Refusal(
+        "not_reachable",
+        f"{selected.target.product} session {selected.session}{name} is known, but {where}",
+        "Open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
+    )
 
 
 def check_accepts(selected: Selected) -> None:

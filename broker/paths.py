@@ -39,6 +39,11 @@ class Home(NamedTuple):
         return os.path.join(self.root, "broker.sqlite")
 
     @property
+    def index(self) -> str:
+        """What is known of the agents' own files; made anew from them when it is lost."""
+        return os.path.join(self.root, "index.sqlite")
+
+    @property
     def config(self) -> str:
         return os.path.join(self.root, "config.toml")
 

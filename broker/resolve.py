@@ -1,154 +1,234 @@
-"""Which session is meant (SE-20 to SE-24, panel part). Pure: panels in, one target or one clear refusal out.
+"""Which session is meant (SE-20). Pure: what is known in, one target or one clear refusal out.
 
-Owns the order of resolution: a named session, in this window or another; else this window's panels, by the person's focus;
-else a panel that can open a conversation. A named session that does not exist is never replaced by another one. What only the
-sessions' records tell, `focus` finds out before.
+Owns the order of resolution, which is `ORDER`: each step finds a target, finds nothing and leaves it to the next one, or
+refuses. A named session that does not exist is never replaced by another one, and a conversation that can be gone on with is
+preferred to a new one. What only the sessions' records tell of the person's focus, `focus` finds out before.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from broker.callers import Caller
-from broker.envelope import sanitised
 from broker.errors import Refusal
+from broker.index.catalogue import Known, Store
+from broker.naming import Candidate, is_here, named
 from broker.panels import Panel, Panels
+from broker.pins import Pin
+from broker.scope import relation, within
+from broker.settings import DEFAULT_ACTIVE
 from broker.wire import SessionState
 from shims.agent import Agent
 
-_SIMILAR = 3
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a call says of its target.
+
+    Attributes:
+        session: an id, an exact name, or nothing.
+        new: it wants a new conversation.
+        place: the directory that stands for the caller's, resolved; scope: which others count (SE-10).
+        now: wall-clock seconds; active: seconds for which a session counts as active.
+    """
+
+    target: Agent
+    caller: Caller
+    session: str = ""
+    new: bool = False
+    place: str = ""
+    scope: str = "cwd"
+    now: float = 0.0
+    active: float = DEFAULT_ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is to choose from.
+
+    Attributes:
+        store: the target agent's sessions, as the caller sees them (SE-13).
+        held: sessions that a living process holds, by the agent's own registry.
+        moved: when somebody other than us last moved the sessions that are `tied`, as far as is known.
+    """
+
+    panels: Panels
+    store: Store
+    pin: Pin | None = None
+    held: frozenset[str] = frozenset()
+    moved: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A target. ``by``: `caller`, `panel-focus` or `new`; ``state`` None: a conversation that is yet to be opened."""
+    """A target.
 
-    panel: Panel
+    Attributes:
+        panel: where it is open; None: nowhere that a message gets to.
+        state: the session as its panel shows it; None with a panel: a conversation that is yet to be opened there.
+        known: the session as its records show it, where they do.
+        by: `caller`, `pin`, `panel-focus`, `discovery` or `new`.
+    """
+
+    target: Agent
+    panel: Panel | None
     state: SessionState | None
+    known: Known | None
     by: str
 
     @property
     def session(self) -> str:
-        return self.state.id if self.state is not None else ""
+        if self.state is not None:
+            return self.state.id
+        return self.known.id if self.known is not None and self.panel is None else ""
+
+    @property
+    def name(self) -> str:
+        given = self.state.name if self.state is not None else ""
+        return given or (self.known.name if self.known is not None else "")
 
 
-def resolve(
-    target: Agent, caller: Caller, panels: Panels, *, session: str, new: bool, moved: Mapping[str, float] | None = None
-) -> Selected:
-    """The panel and session that a send goes to.
-
-    Args:
-        session: what the caller named: an id, an exact name, or nothing.
-        new: the caller wants a new conversation.
-        moved: when somebody other than us last moved the sessions that are `tied`, as far as is known.
+def resolve(asked: Asked, seen: Seen) -> Selected:
+    """The session that a send goes to.
 
     Raises:
-        Refusal: contradictory, unknown, ambiguous, or nobody there.
+        Refusal: contradictory, unknown, ambiguous, barred, or nobody there.
     """
-    if session and new:
+    if asked.session and asked.new:
         raise Refusal(
             "contradictory_target",
             "both session_id and new_session were given",
             "Name the session, or ask for a new one, not both.",
         )
-    if session:
-        return named(target, caller, panels, session)
-    if new:
-        return _opening(target, caller, panels)
-    found = _focused(target, caller, panels, moved or {})
-    if found is not None:
-        return found
-    return _opening(target, caller, panels)
-
-
-def named(target: Agent, caller: Caller, panels: Panels, wanted: str) -> Selected:
-    """The session with this id, or the one that answers to this name."""
-    everywhere = sorted(panels.sessions(target.name), key=lambda found: not _here(found[0], caller))
-    empty = [(p, s) for p in panels if p.agent == target.name for s in p.sessions if s.empty and s.id]
-    for panel, state in (*everywhere, *empty):
-        if state.id == wanted:
-            return Selected(panel, state, "caller")
-    asked = _folded(wanted)
-    given = {state.id: (panel, state) for panel, state in everywhere if state.name and _folded(state.name) == asked}
-    titled = {state.id: (panel, state) for panel, state in everywhere if state.title and _folded(state.title) == asked}
-    matches = {**titled, **given}
-    if len(matches) == 1:
-        panel, state = next(iter(matches.values()))
-        return Selected(panel, state, "caller")
-    if matches:
-        candidates = "; ".join(
-            f"{state.id} in {panel.cwd}, name {'given' if state.id in given else 'generated'}"
-            for panel, state in matches.values()
-        )
-        raise Refusal(
-            "ambiguous_name",
-            f"{len(matches)} {target.product} sessions answer to “{_shown(wanted)}”: {candidates}",
-            "Pass one of these ids as session_id.",
-        )
-    names = [name for _, state in everywhere for name in (state.name, state.title) if name]
-    similar = get_close_matches(wanted, names, _SIMILAR, 0.5)
-    hint = f" Similar: {', '.join(f'“{_shown(name)}”' for name in similar)}." if similar else ""
-    raise Refusal(
-        "unknown_session",
-        f"no live {target.product} session has the id or the exact name “{_shown(wanted)}”.{hint}",
-        "list_agent_sessions shows ids and names. Only sessions that are open in an editor panel behind a shim are reached.",
-    )
+    for step in ORDER:
+        selected = step(asked, seen)
+        if selected is not None:
+            return selected
+    raise _nobody(asked)
 
 
 def tied(target: Agent, caller: Caller, panels: Panels) -> dict[str, Panel]:
     """This window's sessions, by id, among which only their records tell which was in use last; empty when they need not."""
-    here = _candidates(target, caller, panels)
+    here = focusable(target, caller, panels)
     if any(state.last_human for _, state in here):
         return {}
     sessions = {state.id: panel for panel, state in here}
     return sessions if len(sessions) > 1 else {}
 
 
-def _focused(target: Agent, caller: Caller, panels: Panels, moved: Mapping[str, float]) -> Selected | None:
+def _named(asked: Asked, seen: Seen) -> Selected | None:
+    """The session that the caller named, in this window, in another one, or in the records (SE-20 1)."""
+    if not asked.session:
+        return None
+    return _selected(asked, named(asked.target, asked.caller, seen.panels, seen.store, asked.session), "caller")
+
+
+def _asked_for_new(asked: Asked, seen: Seen) -> Selected | None:
+    """A new conversation, because the caller wants one; not past a pin (SE-31)."""
+    if not asked.new:
+        return None
+    if seen.pin is not None and seen.pin.by_caller:
+        raise Refusal(
+            "pinned",
+            f"messages to {asked.target.product} from {asked.place} are pinned to session {seen.pin.session}",
+            "Send without new_session, or take the pin away first: pin_agent_session with an empty session_id.",
+        )
+    selected = _opening(asked, seen)
+    if selected is None:
+        raise _nobody(asked)
+    return selected
+
+
+def _pinned(asked: Asked, seen: Seen) -> Selected | None:
+    """What a caller has pinned (SE-27); never another one in its place (SE-31)."""
+    return _by_pin(asked, seen, seen.pin) if seen.pin is not None and seen.pin.by_caller else None
+
+
+def _focused(asked: Asked, seen: Seen) -> Selected | None:
     """This window's panels: the one a human typed into last, else the one that moved last, else the one opened last (SE-22)."""
-    here = _candidates(target, caller, panels)
+    here = focusable(asked.target, asked.caller, seen.panels)
     if not here:
         return None
-    panel, state = max(here, key=lambda found: (found[1].last_human, moved.get(found[1].id, 0.0), found[1].opened))
-    return Selected(panel, state, "panel-focus")
+    panel, state = max(here, key=lambda found: (found[1].last_human, seen.moved.get(found[1].id, 0.0), found[1].opened))
+    return Selected(asked.target, panel, state, seen.store.session(state.id), "panel-focus")
 
 
-def _candidates(target: Agent, caller: Caller, panels: Panels) -> list[tuple[Panel, SessionState]]:
-    return [
-        (panel, state)
-        for panel, state in panels.sessions(target.name)
-        if _here(panel, caller) and state.id != caller.session and state.accepts and not panel.closing
+def _created(asked: Asked, seen: Seen) -> Selected | None:
+    """The conversation that a message from here opened before, while it is active (SE-27)."""
+    pin = seen.pin
+    if pin is None or pin.by_caller:
+        return None
+    known = seen.store.session(pin.session)
+    latest = max(pin.set, known.moved if known is not None else 0.0)
+    return _by_pin(asked, seen, pin) if asked.now - latest <= asked.active else None
+
+
+def _discovered(asked: Asked, seen: Seen) -> Selected | None:
+    """The active session in scope that moved last, the nearest directory first (SE-11); none that somebody else holds."""
+    elsewhere = {state.id for _, state in seen.panels.sessions(asked.target.name)} | seen.held
+    found = [
+        known
+        for known in seen.store.recent()
+        if asked.now - known.moved <= asked.active
+        and not known.barred
+        and known.id not in elsewhere
+        and (asked.target.name, known.id) != (asked.caller.agent, asked.caller.session)
+        and within(known.place, asked.place, asked.scope)
     ]
+    if not found:
+        return None
+    known = min(found, key=lambda known: (relation(known.place, asked.place), -known.moved))
+    return Selected(asked.target, None, None, known, "discovery")
 
 
-def _opening(target: Agent, caller: Caller, panels: Panels) -> Selected:
-    """A panel of this window that can open a conversation (SH-46, SH-54)."""
-    for panel in panels:
-        if panel.agent != target.name or panel.closing or not _here(panel, caller):
+def _opening(asked: Asked, seen: Seen) -> Selected | None:
+    """A panel of this window that can open a conversation (SE-40)."""
+    for panel in seen.panels:
+        if panel.agent != asked.target.name or panel.closing or not is_here(panel, asked.caller):
             continue
         empty = panel.empty_session()
         if empty is not None and empty.accepts:
-            return Selected(panel, empty if empty.id else None, "new")
-        if target.opens_any_panel:
-            return Selected(panel, None, "new")
-    where = "in this window" if caller.window is not None else "that this caller could be shown to share a window with"
-    raise Refusal(
+            return Selected(asked.target, panel, empty if empty.id else None, None, "new")
+        if asked.target.opens_any_panel:
+            return Selected(asked.target, panel, None, None, "new")
+    return None
+
+
+Step = Callable[[Asked, Seen], Selected | None]
+
+ORDER: tuple[Step, ...] = (_named, _asked_for_new, _pinned, _focused, _created, _discovered, _opening)
+
+
+def _by_pin(asked: Asked, seen: Seen, pin: Pin) -> Selected:
+    try:
+        found = named(asked.target, asked.caller, seen.panels, seen.store, pin.session)
+    except Refusal as refusal:
+        raise Refusal(
+            "pin_is_gone",
+            f"messages to {asked.target.product} from {pin.place} are pinned to session {pin.session}, and {refusal}",
+            "Pin another session with pin_agent_session, take the pin away with an empty session_id, or name a session.",
+        ) from None
+    return _selected(asked, found, "pin")
+
+
+def _selected(asked: Asked, found: Candidate, by: str) -> Selected:
+    return Selected(asked.target, found.panel, found.state, found.known, by)
+
+
+def focusable(target: Agent, caller: Caller, panels: Panels) -> list[tuple[Panel, SessionState]]:
+    """The sessions of this window's panels that may be chosen without being named; never the caller's own (SE-30)."""
+    return [
+        (panel, state)
+        for panel, state in panels.sessions(target.name)
+        if is_here(panel, caller) and state.id != caller.session and state.accepts and not panel.closing
+    ]
+
+
+def _nobody(asked: Asked) -> Refusal:
+    where = "in this window" if asked.caller.window is not None else "that this caller could be shown to share a window with"
+    return Refusal(
         "no_session",
-        f"no {target.product} panel is open {where}",
-        "Open one in the editor, or name a session of another window: list_agent_sessions shows them.",
+        f"no {asked.target.product} panel is open {where}, and no session of it is active in {asked.place or 'this directory'}",
+        "Open one in the editor, or name a session: list_agent_sessions shows them.",
     )
-
-
-def _here(panel: Panel, caller: Caller) -> bool:
-    return caller.window is not None and panel.window == caller.window
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", name.strip()).casefold()
-
-
-def _shown(name: str) -> str:
-    return " ".join(sanitised(name).split())[:80]

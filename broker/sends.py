@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,11 +21,10 @@ from broker.callers import Caller
 from broker.carrier import Carrier
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
-from broker.focus import Focus
 from broker.forgery import neutralised
-from broker.panels import Panels
-from broker.resolve import Selected, resolve
+from broker.resolve import Asked, Selected, resolve
 from broker.settings import CallerSettings, Grants, caller_settings
+from broker.sight import Sight
 from broker.store import Transaction
 from shims.agent import agent
 
@@ -45,6 +45,7 @@ class SendCall:
     origin: str
     caller: Caller
     cwd: str
+    scope: str = "cwd"
     session: str = ""
     new_session: bool = False
     conversation: str = ""
@@ -52,6 +53,8 @@ class SendCall:
     raw: bool = False
     allow_same_agent: bool = False
     settings: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """Values of the baseline names in the caller's environment: they tell which stores it means (SE-13)."""
 
     def fingerprint(self) -> str:
         """The same for every call of this origin that says the same to the same target; tells nobody what it says."""
@@ -75,15 +78,13 @@ class Sends:
         self,
         book: Book,
         carrier: Carrier,
-        panels: Panels,
-        focus: Focus,
+        sight: Sight,
         grants: Callable[[], Grants],
         is_live: Callable[[str, str], bool],
     ) -> None:
         self._book = book
         self._carrier = carrier
-        self._panels = panels
-        self._focus = focus
+        self._sight = sight
         self._grants = grants
         self._is_live = is_live
         self._under_way: dict[str, _UnderWay] = {}
@@ -165,10 +166,20 @@ class Sends:
         guards.check_same_agent(target, call.caller, session=call.session, allowed=call.allow_same_agent)
         changes, length = await beside_the_loop(len(call.message), _as_sent, target.name, call.message, raw=call.raw)
         guards.check_fits(target, length)
-        session = call.session.strip()
-        moved = {} if session or call.new_session else await self._focus.moved(target, call.caller)
-        selected = resolve(target, call.caller, self._panels, session=session, new=call.new_session, moved=moved)
+        asked = Asked(
+            target,
+            call.caller,
+            call.session.strip(),
+            call.new_session,
+            os.path.realpath(call.cwd),
+            call.scope,
+            wall_clock(),
+            settings.active,
+        )
+        seen = await self._sight.seen(asked, call.environment)
+        selected = resolve(asked, seen)
         guards.check_not_self(call.caller, selected)
+        guards.check_reachable(selected, held=selected.session in seen.held)
         guards.check_accepts(selected)
         conversation, max_hops = self._conversation(call, settings)
         now = wall_clock()
@@ -180,13 +191,13 @@ class Sends:
             state=State.QUEUED,
             agent=target.name,
             session=selected.session,
-            instance="" if selected.session else str(selected.panel.process),
+            instance=str(selected.panel.process) if selected.panel is not None and not selected.session else "",
             conversation=conversation,
             hop=0,
             max_hops=max_hops,
             created=now,
             deadline=boot_clock() + max(call.timeout, settings.patience),
-            target_name=selected.state.name if selected.state is not None else "",
+            target_name=selected.name,
             selected_by=selected.by,
             sender_agent=call.caller.agent,
             sender_session=call.caller.session,
@@ -235,7 +246,7 @@ class Sends:
         def warn(code: str, text: str) -> None:
             warnings.append({"code": code, "text": text})
 
-        if selected.by == "panel-focus":
+        if selected.by in ("panel-focus", "pin", "discovery"):
             warn("unaddressed", "No session_id was given: compare target_session_id before you report this as done.")
         if selected.by == "new":
             warn("new_conversation", "The message opens a new conversation in the panel.")

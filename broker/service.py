@@ -7,25 +7,44 @@ decided by `sends`, `status` and the book.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from broker import status
 from broker.book import Book
 from broker.callers import Caller, identify_caller
+from broker.clock import wall_clock
 from broker.errors import Refusal
 from broker.events import Events
 from broker.panels import Panels
 from broker.paths import Home
 from broker.processes import ProcessId, ancestors
+from broker.pins import Pin, Pins
 from broker.reader import Reader
+from broker.resolve import Asked, resolve
 from broker.sends import SendCall, Sends
+from broker.settings import DEFAULT_ACTIVE, active_window, scope_of
+from broker.sight import Sight
 from broker.wire import McpOpen
-from shims.agent import agents
+from shims.agent import Agent, agents
 from shims.presence import is_shim
 
 _CALLER_PATIENCE = 2.0
 """Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks, and what that call sees: ``cwd`` as it was given, ``place`` with its links resolved."""
+
+    caller: Caller
+    cwd: str
+    place: str
+    scope: str
+    environment: Mapping[str, str]
+    active: float
 
 
 class Service:
@@ -46,6 +65,8 @@ class Service:
         reader: Reader,
         events: Events,
         sends: Sends,
+        sight: Sight,
+        pins: Pins,
         *,
         gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
@@ -57,6 +78,8 @@ class Service:
         self._reader = reader
         self._events = events
         self._sends = sends
+        self._sight = sight
+        self._pins = pins
         self._gathered = gathered
         self._facts = facts
         self._stop = stop
@@ -77,24 +100,58 @@ class Service:
     def cancelled(self, key: str) -> None:
         self._sends.cancelled(key)
 
-    def sessions(self, caller: Caller, which: str, cwd: str, scope: str, limit: int) -> dict[str, Any]:
+    async def sessions(self, asking: Asking, which: str, limit: int) -> dict[str, Any]:
         names = {"all": tuple(agents()), "both": ("claude", "codex")}.get(which, (which,))
-        listed = status.list_sessions(self._panels, caller, which=names, cwd=cwd, scope=scope, limit=limit)
-        return {"ok": True, "sessions": listed, "scope": scope, "cwd": cwd}
+        listed = status.list_sessions(await self._view(asking, names), limit=limit)
+        return {"ok": True, "sessions": listed, "scope": asking.scope, "cwd": asking.cwd}
 
-    async def status(self, caller: Caller, cwd: str, scope: str, delivery: str, client: ProcessId) -> dict[str, Any]:
+    async def status(self, asking: Asking, delivery: str, client: ProcessId) -> dict[str, Any]:
         if delivery:
             return {"ok": True, **await status.detail(self._book, self._panels, self._reader, delivery)}
-        shown = status.overview(self._book, self._panels, caller, cwd=cwd, scope=scope)
-        return {"ok": True, **shown, "server_process": {**self._facts(), "mcp_process": client.pid}}
+        shown = status.overview(self._book, await self._view(asking, tuple(agents())))
+        return {
+            "ok": True,
+            **shown,
+            "targets": [await self._target(asking, agent) for agent in agents().values()],
+            "settings": {"scope": asking.scope, "active_window_minutes": int(asking.active / 60)},
+            "server_process": {**self._facts(), "mcp_process": client.pid},
+        }
+
+    async def pin(self, asking: Asking, agent: str, session: str) -> dict[str, Any]:
+        """Pins messages from a directory to a session, or takes the pin away (SE-27)."""
+        target = agents()[agent]
+        place = asking.place
+        if not session.strip():
+            before = await self._pins.remove(agent, place)
+            return {"ok": True, "agent": agent, "cwd": place, "pinned": None, "was": before.session if before else None}
+        asked = Asked(target, asking.caller, session.strip(), place=place, scope=asking.scope, now=wall_clock())
+        selected = resolve(asked, await self._sight.seen(asked, asking.environment))
+        await self._pins.set(Pin(agent, place, selected.session, by_caller=True, set=wall_clock()))
+        return {"ok": True, "agent": agent, "cwd": place, "pinned": selected.session, "name": status.shown(selected.name) or None}
+
+    async def _view(self, asking: Asking, names: tuple[str, ...]) -> status.View:
+        stores = await self._sight.stores([agents()[name] for name in names], asking.caller, asking.environment)
+        held = {name: self._sight.held(agents()[name], store) for name, store in stores.items()}
+        return status.View(self._panels, asking.caller, asking.place, asking.scope, stores, held, asking.active)
+
+    async def _target(self, asking: Asking, target: Agent) -> dict[str, Any]:
+        """Whom a message to this agent would go to, if it named nobody."""
+        asked = Asked(target, asking.caller, "", False, asking.place, asking.scope, wall_clock(), asking.active)
+        pin = self._pins.at(target.name, asking.place)
+        line: dict[str, Any] = {"agent": target.name, "pinned": pin.session if pin is not None else None}
+        try:
+            selected = resolve(asked, await self._sight.seen(asked, asking.environment))
+        except Refusal as refusal:
+            return {**line, "session": None, "selected_by": None, "why_none": refusal.code}
+        return {**line, "session": selected.session or None, "selected_by": selected.by, "reachable": selected.panel is not None}
 
     async def operation(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """What a command asks. Raises CrossAgentError."""
         if operation == "status":
             return self._facts()
         if operation == "overview":
-            shown = status.overview(self._book, self._panels, Caller(), cwd="/", scope="any")
-            return {**shown, "server_process": self._facts()}
+            view = await self._view(Asking(Caller(), "/", "/", "any", {}, DEFAULT_ACTIVE), tuple(agents()))
+            return {**status.overview(self._book, view), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
         if operation == "events":
@@ -120,12 +177,15 @@ class Tools:
     async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], request_id: str) -> dict[str, Any]:
         opened = self._opened
         caller = await self._service.caller(self._process, meta, opened)
-        cwd = arguments["cwd"] or opened.cwd
-        scope = arguments["scope"] or opened.settings.get("CROSS_AGENT_SCOPE") or "cwd"
+        cwd = os.path.join(opened.cwd, os.path.expanduser(arguments["cwd"]))
+        scope = arguments.get("scope") or scope_of(opened.settings)
+        asking = Asking(caller, cwd, os.path.realpath(cwd), scope, opened.environment, active_window(opened.settings))
         if tool == "list_agent_sessions":
-            return self._service.sessions(caller, arguments["agent"], cwd, scope, arguments["limit"])
+            return await self._service.sessions(asking, arguments["agent"], arguments["limit"])
         if tool == "bridge_status":
-            return await self._service.status(caller, cwd, scope, arguments["delivery_id"], self._process)
+            return await self._service.status(asking, arguments["delivery_id"], self._process)
+        if tool == "pin_agent_session":
+            return await self._service.pin(asking, arguments["agent"], arguments["session_id"])
         return await self._service.send(
             SendCall(
                 target=tool.removeprefix("send_to_"),
@@ -134,6 +194,7 @@ class Tools:
                 origin=opened.instance,
                 caller=caller,
                 cwd=cwd,
+                scope=scope,
                 session=arguments["session_id"],
                 new_session=arguments["new_session"],
                 conversation=arguments["conversation_id"].strip(),
@@ -141,6 +202,7 @@ class Tools:
                 raw=arguments["raw"],
                 allow_same_agent=arguments.get("allow_same_agent", False),
                 settings=opened.settings,
+                environment=opened.environment,
             )
         )
 

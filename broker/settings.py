@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.paths import Home
+from broker.scope import SCOPES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,6 +24,7 @@ DEFAULT_MAX_HOPS = 4
 DEFAULT_TIMEOUT = 600.0
 DEFAULT_PATIENCE = 3600.0
 DEFAULT_IDLE = 900.0
+DEFAULT_ACTIVE = 240 * 60.0
 DEFAULT_TTL = 7 * 24 * 3600.0
 
 _FALSE = frozenset(("", "0", "false", "no", "off"))
@@ -46,6 +48,8 @@ class CallerSettings:
     max_hops: int = DEFAULT_MAX_HOPS
     patience: float = DEFAULT_PATIENCE
     """Seconds after which a sender is told that its peer is still at work (DE-30)."""
+    active: float = DEFAULT_ACTIVE
+    """Seconds since its last record within which a session is active (SE-07)."""
     scope: str = "cwd"
     require_explicit_target: bool = False
     use_panels: bool = True
@@ -82,7 +86,8 @@ def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings
     return CallerSettings(
         max_hops=max(1, min(asked, allowed)),
         patience=patience_of(values),
-        scope=values.get("CROSS_AGENT_SCOPE") or "cwd",
+        active=active_window(values),
+        scope=scope_of(values),
         require_explicit_target=is_on(values.get("CROSS_AGENT_REQUIRE_EXPLICIT_TARGET")),
         use_panels=(values.get("CROSS_AGENT_UI_HOOK") or "auto").strip().lower() != "off",
         notes=tuple(notes),
@@ -92,6 +97,16 @@ def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings
 def patience_of(values: Mapping[str, str]) -> float:
     """Seconds that a turn in a panel may take before its sender is told that it goes on."""
     return max(1.0, _as_number(values.get("CROSS_AGENT_PANEL_PATIENCE"), DEFAULT_PATIENCE))
+
+
+def active_window(values: Mapping[str, str]) -> float:
+    return max(0.0, 60 * _as_number(values.get("CROSS_AGENT_ACTIVE_WINDOW_MIN"), DEFAULT_ACTIVE / 60))
+
+
+def scope_of(values: Mapping[str, str]) -> str:
+    """The scope of a call that names none; an unknown one is the default."""
+    given = values.get("CROSS_AGENT_SCOPE", "").strip().lower()
+    return given if given in SCOPES else "cwd"
 
 
 def wait_of(values: Mapping[str, str]) -> float:

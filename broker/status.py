@@ -6,8 +6,9 @@ Owns the shapes (MC-03, MC-04). Reads the registry and the book, changes nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from broker.book import Book
 from broker.callers import Caller
@@ -15,36 +16,58 @@ from broker.clock import wall_clock
 from broker.deliveries import STATES, Delivery, Kind
 from broker.envelope import sanitised
 from broker.errors import Refusal
+from broker.index.catalogue import Known, Store
 from broker.panels import Panel, Panels
+from broker.processes import ProcessId
 from broker.reader import Reader
+from broker.scope import Relation, relation, within
 from broker.wire import SessionState
 from shims.agent import Found
 
 _RECENT = 20
 
 
-def in_scope(where: str, cwd: str, scope: str) -> bool:
-    """Whether a session that works in ``where`` is within ``scope`` of ``cwd``; paths are compared resolved (SE-10)."""
-    if scope == "any":
-        return True
-    there, here = os.path.realpath(where), os.path.realpath(cwd)
-    below = there == here or there.startswith(here.rstrip("/") + "/")
-    return below or (scope == "tree" and here.startswith(there.rstrip("/") + "/"))
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown to whom.
+
+    Attributes:
+        place: the directory that stands for the caller's, resolved; scope: which others are shown.
+        stores: each agent's records, as the caller sees them; held: the sessions that living processes hold, by agent.
+        active: seconds since its last record within which a session is active.
+    """
+
+    panels: Panels
+    caller: Caller
+    place: str
+    scope: str
+    stores: Mapping[str, Store]
+    held: Mapping[str, Mapping[str, tuple[ProcessId, ...]]]
+    active: float
+
+    def shows(self, where: str) -> bool:
+        return within(where, self.place, self.scope)
 
 
-def session_line(panel: Panel, state: SessionState, caller: Caller) -> dict[str, Any]:
-    """One session as a list shows it."""
+def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
+    """One session that a panel holds, as a list shows it."""
     now = wall_clock()
+    caller = view.caller
     same = caller.window is not None and panel.window == caller.window
-    name = state.name or state.title
+    store = view.stores.get(panel.agent)
+    known = store.session(state.id) if store is not None and store.path == panel.store else None
+    given = state.name or (known.name if known is not None else "")
+    name = given or state.title or (known.title if known is not None else "")
+    moved = max(state.last_human, state.opened, known.moved if known is not None else 0.0)
     return {
         "id": state.id or None,
         "agent": panel.agent,
-        "name": _shown(name) or None,
-        "name_kind": "given" if state.name else "generated" if state.title else None,
+        "name": shown(name) or None,
+        "name_kind": "given" if given else "generated" if name else None,
         "cwd": state.cwd or panel.cwd,
         "live": True,
         "reached_by": f"panel of {'this' if same else 'another'} window",
+        "active": now - moved <= view.active,
         "is_this_session": (panel.agent, state.id) == (caller.agent, caller.session),
         "empty": state.empty,
         "busy": bool(state.turn_since),
@@ -53,9 +76,30 @@ def session_line(panel: Panel, state: SessionState, caller: Caller) -> dict[str,
         "accepts_messages": state.accepts and not panel.closing,
         "why_not": state.why_not or ("the panel is closing" if panel.closing else None),
         "queue_paused": state.queue_paused,
-        "host_note": _shown(state.host) or None,
-        "last_activity_seconds_ago": int(now - max(state.last_human, state.opened)),
+        "host_note": shown(state.host) or None,
+        "last_activity_seconds_ago": int(now - moved),
         "model": state.model or None,
+    }
+
+
+def record_line(known: Known, view: View) -> dict[str, Any]:
+    """One session that no panel holds."""
+    now = wall_clock()
+    holders = view.held.get(known.agent, {}).get(known.id, ())
+    return {
+        "id": known.id,
+        "agent": known.agent,
+        "name": shown(known.name or known.title) or None,
+        "name_kind": "given" if known.name else "generated" if known.title else None,
+        "cwd": known.cwd or None,
+        "live": bool(holders),
+        "reached_by": None,
+        "held_by_pid": holders[0].pid if holders else None,
+        "active": now - known.moved <= view.active,
+        "is_this_session": (known.agent, known.id) == (view.caller.agent, view.caller.session),
+        "accepts_messages": False,
+        "why_not": "a process holds it that no message reaches" if holders else "it is not open in an editor panel",
+        "last_activity_seconds_ago": int(now - known.moved),
     }
 
 
@@ -63,21 +107,47 @@ def approval(state: SessionState) -> dict[str, Any] | None:
     if state.approval is None:
         return None
     seconds = int(wall_clock() - state.approval.since)
-    return {"tool": _shown(state.approval.tool), "summary": _shown(state.approval.summary), "seconds": seconds}
+    return {"tool": shown(state.approval.tool), "summary": shown(state.approval.summary), "seconds": seconds}
 
 
-def list_sessions(
-    panels: Panels, caller: Caller, *, which: Iterable[str], cwd: str, scope: str, limit: int
-) -> list[dict[str, Any]]:
-    """Newest activity first; the nearest directory before others (SE-11)."""
-    wanted = frozenset(which)
-    found = [
+def list_sessions(view: View, *, limit: int) -> list[dict[str, Any]]:
+    """The nearest directory first, within that newest activity first (SE-11); open ones and others together."""
+    open_ones = [
         (panel, state)
-        for panel, state in panels.sessions()
-        if panel.agent in wanted and in_scope(state.cwd or panel.cwd, cwd, scope)
+        for panel, state in view.panels.sessions()
+        if panel.agent in view.stores and view.shows(_place(panel, state))
     ]
-    found.sort(key=lambda item: (item[1].cwd == cwd, max(item[1].last_human, item[1].opened)), reverse=True)
-    return [session_line(panel, state, caller) for panel, state in found[:limit]]
+    rows = [_Row(relation(_place(panel, state), view.place), _moved(state), panel, state, None) for panel, state in open_ones]
+    opened = {(panel.agent, state.id) for panel, state in view.panels.sessions()}
+    for store in view.stores.values():
+        beside = (known for known in store.recent() if not known.barred and (store.agent, known.id) not in opened)
+        nearest = [known for known in beside if view.shows(known.place)]
+        nearest.sort(key=lambda known: relation(known.place, view.place))  # stable: the newest first stays so
+        rows += [_Row(relation(known.place, view.place), known.moved, None, None, known) for known in nearest[:limit]]
+    rows.sort(key=lambda row: (row.relation, -row.moved))
+    return [row.line(view) for row in rows[:limit]]
+
+
+class _Row(NamedTuple):
+    relation: Relation
+    moved: float
+    panel: Panel | None
+    state: SessionState | None
+    known: Known | None
+
+    def line(self, view: View) -> dict[str, Any]:
+        if self.panel is not None and self.state is not None:
+            return panel_line(self.panel, self.state, view)
+        assert self.known is not None
+        return record_line(self.known, view)
+
+
+def _moved(state: SessionState) -> float:
+    return max(state.last_human, state.opened)
+
+
+def _place(panel: Panel, state: SessionState) -> str:
+    return os.path.realpath(state.cwd or panel.cwd)
 
 
 def delivery_line(delivery: Delivery) -> dict[str, Any]:
@@ -108,8 +178,9 @@ def delivery_line(delivery: Delivery) -> dict[str, Any]:
     }
 
 
-def overview(book: Book, panels: Panels, caller: Caller, *, cwd: str, scope: str) -> dict[str, Any]:
+def overview(book: Book, view: View) -> dict[str, Any]:
     """`bridge_status` without a delivery."""
+    caller = view.caller
     under_way = list(book.deliveries())
     mine = [d for d in under_way if caller.session and (d.agent, d.session) == (caller.agent, caller.session) and d.open]
     return {
@@ -120,9 +191,9 @@ def overview(book: Book, panels: Panels, caller: Caller, *, cwd: str, scope: str
                 "window": "this" if caller.window is not None and panel.window == caller.window else "other",
                 "cwd": panel.cwd,
                 "version": panel.version,
-                "sessions": [session_line(panel, s, caller) for s in panel.sessions if in_scope(s.cwd or panel.cwd, cwd, scope)],
+                "sessions": [panel_line(panel, s, view) for s in panel.sessions if view.shows(_place(panel, s))],
             }
-            for panel in panels
+            for panel in view.panels
         ],
         "deliveries": {
             "pending": [delivery_line(delivery) for delivery in under_way if delivery.open],
@@ -169,5 +240,6 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
     return result
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """A name or a summary as it may stand in an answer."""
     return " ".join(sanitised(text).split())[:200]

@@ -1,9 +1,10 @@
-"""The database: deliveries, the calls that caused them, attempts, conversations, message bodies. One writer thread, group commit.
+"""The database: deliveries, the calls that caused them, attempts, conversations, message bodies, pins.
 
-Owns the schema and every SQL statement that changes it. A change is durable (WAL, ``synchronous=FULL``) before the future
-of its `write` resolves, so nothing is visible outside that a crash could take back. Every transaction checks the broker's
-generation: a broker that was replaced is fenced off here (crash table, row 13). Bodies are kept until the agent has them,
-then overwritten (``secure_delete``) and taken out of the log by a truncating checkpoint (DE-23).
+Owns the schema and every SQL statement that changes it; one writer thread, group commit. A change is durable (WAL,
+``synchronous=FULL``) before the future of its `write` resolves, so nothing is visible outside that a crash could take back.
+Every transaction checks the broker's generation: a broker that was replaced is fenced off here (crash table, row 13). Bodies
+are kept until the agent has them, then overwritten (``secure_delete``) and taken out of the log by a truncating checkpoint
+(DE-23).
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ CREATE TABLE IF NOT EXISTS attempts (
   id TEXT PRIMARY KEY, delivery TEXT NOT NULL, open INTEGER NOT NULL, evidence TEXT NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS attempts_of ON attempts (delivery);
+CREATE TABLE IF NOT EXISTS pins (
+  agent TEXT NOT NULL, place BLOB NOT NULL, session TEXT NOT NULL, by_caller INTEGER NOT NULL, created REAL NOT NULL,
+  PRIMARY KEY (agent, place)
+) WITHOUT ROWID;
 """
 
 _COLUMNS = ("sequence", "id", "kind", "state", "agent", "session", "conversation", "parent", "request_key", "created")
@@ -165,6 +170,11 @@ class Store:
         """(hops spent, hops allowed), None when unknown."""
         row = self._reader.execute("SELECT hops, max_hops FROM conversations WHERE id = ?", (identifier,)).fetchone()
         return (row[0], row[1]) if row else None
+
+    def pins(self) -> list[tuple[str, str, str, bool, float]]:
+        """(agent, directory, session, set by a caller, when) of every pin."""
+        rows = self._reader.execute("SELECT agent, place, session, by_caller, created FROM pins")
+        return [(agent, os.fsdecode(place), session, bool(by), created) for agent, place, session, by, created in rows]
 
     # the writer thread
 
@@ -293,6 +303,13 @@ class Transaction:
         query = "SELECT hops, max_hops FROM conversations WHERE id = ?"
         hops, allowed = self._connection.execute(query, (conversation,)).fetchone()
         return int(hops), int(allowed)
+
+    def set_pin(self, agent: str, place: str, session: str, by_caller: bool, now: float) -> None:
+        row = (agent, os.fsencode(place), session, int(by_caller), now)
+        self._connection.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?, ?)", row)
+
+    def remove_pin(self, agent: str, place: str) -> None:
+        self._connection.execute("DELETE FROM pins WHERE agent = ? AND place = ?", (agent, os.fsencode(place)))
 
     def expire(self, before: float) -> int:
         """Forgets what was finished before ``before``, and conversations that nothing is left of; returns how many deliveries."""

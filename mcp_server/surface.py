@@ -185,6 +185,18 @@ TOOLS = (
         read_only=True,
     ),
     Tool(
+        "pin_agent_session",
+        "Pin a session",
+        "Sends messages that name no session_id from this directory to one session of an agent, until it is unpinned: while "
+        "the pin stands, no other session is chosen and no new conversation is opened. An empty session_id unpins.",
+        (
+            Parameter("agent", "string", "Whose session.", required=True, choices=("claude", "codex", "grok")),
+            Parameter("session_id", "string", "Id or exact name of the session; empty: unpin.", default=""),
+            _CWD,
+        ),
+        read_only=False,
+    ),
+    Tool(
         "bridge_status",
         "Status of the bridge, or of one delivery",
         "Without delivery_id: who this session is to the bridge, which sessions are there, what is queued and what waits "

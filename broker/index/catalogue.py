@@ -1,0 +1,200 @@
+"""What the index knows: every session of every store, in memory, found by id, by name and by time. No I/O.
+
+Owns how the words of several files become one session: of its own files the one with the highest rank counts, a name from a
+file of names counts more than that of a card. Who asks gets sessions of the stores that he names, and nothing is read for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from broker.index.feed import Change
+from shims.shelf import Card, Hold, unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One session, as its files show it. ``place``: its directory, resolved; ``barred``: why it is no target."""
+
+    agent: str
+    store: str
+    id: str
+    cwd: str
+    place: str
+    name: str
+    title: str
+    moved: float
+    barred: str
+
+
+def folded(name: str) -> str:
+    """Two names that fold to the same are the same name (SE-24)."""
+    return unicodedata.normalize("NFC", name.strip()).casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """What one file tells, by session."""
+
+    cards: Mapping[str, Card]
+    names: Mapping[str, str]
+    holds: tuple[Hold, ...] = ()
+
+    def ids(self) -> set[str]:
+        return {*self.cards, *self.names}
+
+    def unlike(self, other: _Leaf) -> set[str]:
+        """The sessions of which the two do not tell the same."""
+        return {
+            identifier
+            for identifier in self.ids() | other.ids()
+            if self.cards.get(identifier) != other.cards.get(identifier)
+            or self.names.get(identifier) != other.names.get(identifier)
+        }
+
+
+_NOTHING = _Leaf({}, {})
+
+
+class Store:
+    """The sessions of one data directory of one agent."""
+
+    def __init__(self, agent: str, path: str) -> None:
+        self.agent = agent
+        self.path = path
+        self.ready = False
+        """Whether all that it held when it was last looked at is known."""
+        self.watched = False
+        """Whether changes are told by themselves."""
+        self._leaves: dict[int, _Leaf] = {}
+        self._of: dict[str, tuple[int, ...]] = {}
+        """The leaves that say something of a session."""
+        self._sessions: dict[str, Known] = {}
+        self._called: dict[str, tuple[str, ...]] = {}
+        self._recent: list[Known] | None = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def clear(self) -> None:
+        self._leaves.clear()
+        self._of.clear()
+        self._sessions.clear()
+        self._called.clear()
+        self._recent = []
+
+    def apply(self, changes: Iterable[Change]) -> set[str]:
+        """Takes over what was told; the ids of sessions that are not what they were."""
+        moved: set[str] = set()
+        for change in changes:
+            told = _read(change.text)
+            before = self._leaves.pop(change.leaf, _NOTHING)
+            if told is not _NOTHING:
+                self._leaves[change.leaf] = told
+            for identifier in before.ids() - told.ids():
+                self._of[identifier] = tuple(leaf for leaf in self._of[identifier] if leaf != change.leaf)
+            for identifier in told.ids() - before.ids():
+                self._of[identifier] = (*self._of.get(identifier, ()), change.leaf)
+            moved |= {identifier for identifier in told.unlike(before) if self._renew(identifier)}
+        if moved:
+            self._recent = None
+        return moved
+
+    def session(self, identifier: str) -> Known | None:
+        return self._sessions.get(identifier)
+
+    def called(self, name: str) -> list[Known]:
+        """The sessions whose name or title is this one, completely."""
+        return [self._sessions[identifier] for identifier in self._called.get(folded(name), ())]
+
+    def containing(self, part: str) -> Iterator[Known]:
+        """Sessions whose name or title has ``part`` in it: what a person may have meant."""
+        asked = folded(part)
+        found = (identifiers for name, identifiers in self._called.items() if asked in name)
+        return (self._sessions[identifier] for identifiers in found for identifier in identifiers)
+
+    def recent(self) -> list[Known]:
+        """Every session, the one that moved last first."""
+        if self._recent is None:
+            self._recent = sorted(self._sessions.values(), key=lambda known: known.moved, reverse=True)
+        return self._recent
+
+    def holds(self) -> list[Hold]:
+        """What registries say of who holds which session; whether it is true is not looked at."""
+        return [hold for leaf in self._leaves.values() for hold in leaf.holds]
+
+    def _renew(self, identifier: str) -> bool:
+        """Puts together what the leaves say of a session; False: nothing else than before."""
+        before, now = self._sessions.get(identifier), self._put_together(identifier)
+        if now == before:
+            return False
+        if now is not None:
+            self._sessions[identifier] = now
+        else:
+            del self._sessions[identifier]
+        was, called = _names(before), _names(now)
+        for name in was - called:
+            left = tuple(other for other in self._called[name] if other != identifier)
+            if left:
+                self._called[name] = left
+            else:
+                del self._called[name]
+        for name in called - was:
+            self._called[name] = (*self._called.get(name, ()), identifier)
+        return True
+
+    def _put_together(self, identifier: str) -> Known | None:
+        leaves = self._of[identifier]
+        if not leaves:
+            del self._of[identifier]
+            return None
+        told = [self._leaves[leaf] for leaf in leaves]
+        cards = [one.cards[identifier] for one in told if identifier in one.cards]
+        if not cards:
+            return None
+        card = max(cards, key=lambda card: (card.rank, card.moved))
+        names = [one.names[identifier] for one in told if identifier in one.names]
+        name = names[-1] if names else card.name
+        return Known(self.agent, self.path, card.id, card.cwd, card.place or card.cwd, name, card.title, card.moved, card.barred)
+
+
+class Catalogue:
+    """All stores.
+
+    Args:
+        changed: called with the sessions of one agent that are not what they were.
+    """
+
+    def __init__(self, changed: Callable[[str, Iterable[Known]], None] = lambda _agent, _sessions: None) -> None:
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._changed = changed
+
+    def store(self, agent: str, path: str) -> Store:
+        """The store at ``path``; an empty one that is not ready when nobody has told of it."""
+        return self._stores.setdefault((agent, path), Store(agent, path))
+
+    def stores(self) -> Iterator[Store]:
+        return iter(tuple(self._stores.values()))
+
+    def apply(self, store: Store, changes: Iterable[Change]) -> None:
+        moved = store.apply(changes)
+        self._changed(store.agent, [known for identifier in moved if (known := store.session(identifier)) is not None])
+
+
+def _read(text: str | None) -> _Leaf:
+    """What a leaf told, without what only the index process needs."""
+    if text is None:
+        return _NOTHING
+    try:
+        told = unpacked(text)
+    except (TypeError, ValueError):
+        return _NOTHING
+    cards = (card._replace(cwd=sys.intern(card.cwd), place=sys.intern(card.place)) for card in told.cards)
+    return _Leaf({card.id: card for card in cards}, dict(told.names), told.holds)
+
+
+def _names(known: Known | None) -> set[str]:
+    return {folded(name) for name in (known.name, known.title) if name.strip()} if known is not None else set()

@@ -1,0 +1,121 @@
+"""What the broker and the index process say to each other: frames on a pipe, each a msgpack list. No I/O.
+
+Owns the form, and the size of a frame: the broker's loop decodes one at a time, and other work gets its turn between two.
+
+A frame is four bytes of length, big-endian, and ``[kind, …]``:
+
+* to the index: ``["open", number, agent, store]``, ``["look", number]``;
+* to the broker: ``["told", number, [[leaf, text or nil], …]]``, ``["ready", number, watched]``.
+
+A *leaf* is one file, by a number that means it for as long as the index's database lives; ``text`` is a `shelf.Told`, packed;
+nil: the file is gone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgpack
+
+LENGTH = struct.Struct(">I")
+
+LONGEST = 16 << 20
+"""Bytes of a frame: one leaf with very many names."""
+
+_FRAME = 48 << 10
+"""Bytes of text after which a frame is sent: some milliseconds to decode."""
+
+
+class Change(NamedTuple):
+    """What a leaf tells now; ``text`` None: it is gone."""
+
+    leaf: int
+    text: str | None
+
+
+class Open(NamedTuple):
+    """Read this store, and go on telling of it under this number."""
+
+    number: int
+    agent: str
+    store: str
+
+
+class Look(NamedTuple):
+    """Look whether anything has changed in a store that cannot be watched."""
+
+    number: int
+
+
+class ToldBatch(NamedTuple):
+    number: int
+    changes: tuple[Change, ...]
+
+
+class Ready(NamedTuple):
+    """All that the store holds at this moment has been told. ``watched``: what changes will be told by itself."""
+
+    number: int
+    watched: bool
+
+
+Frame = Open | Look | ToldBatch | Ready
+
+_KINDS: dict[str, type[Any]] = {"open": Open, "look": Look, "told": ToldBatch, "ready": Ready}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def packed(frame: Frame) -> bytes:
+    body = msgpack.packb((_NAMES[type(frame)], *frame), unicode_errors="surrogateescape")
+    return LENGTH.pack(len(body)) + bytes(body)
+
+
+def unpacked(body: bytes) -> Frame:
+    """The frame in ``body``, without its length. Raises ValueError for what is none."""
+    try:
+        name, *values = msgpack.unpackb(body, unicode_errors="surrogateescape")
+        kind = _KINDS[name]
+        if kind is ToldBatch:
+            number, changes = values
+            return ToldBatch(number, tuple(Change(*change) for change in changes))
+        frame: Frame = kind(*values)
+    except (KeyError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
+        raise ValueError("no frame of the index") from error
+    return frame
+
+
+def batches(number: int, changes: Iterable[Change]) -> Iterator[ToldBatch]:
+    """``changes`` in frames that are small enough."""
+    batch: list[Change] = []
+    size = 0
+    for change in changes:
+        batch.append(change)
+        size += len(change.text or "")
+        if size > _FRAME:
+            yield ToldBatch(number, tuple(batch))
+            batch, size = [], 0
+    if batch:
+        yield ToldBatch(number, tuple(batch))
+
+
+class Frames:
+    """Bytes of a pipe, in whatever pieces they come, as frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete with ``data``. Raises ValueError when they are none: the pipe is of no use then."""
+        self._buffer += data
+        while len(self._buffer) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._buffer)
+            if length > LONGEST:
+                raise ValueError("a frame of the index over the bound")
+            end = LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[LENGTH.size : end])
+            del self._buffer[:end]
+            yield unpacked(body)

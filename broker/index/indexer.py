@@ -1,0 +1,149 @@
+"""The broker's end of the index: the process that reads the stores, and when the catalogue may be believed.
+
+Owns that process: it is started once, told which stores there are, and started again, ever later, when it dies. What it said
+stays known meanwhile. Nothing here waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from broker.index.catalogue import Catalogue, Store
+from broker.index.feed import Frame, Frames, Look, Open, Ready, ToldBatch, packed
+
+log = logging.getLogger("broker.index")
+
+_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
+_READ = 1 << 16
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until a process that died is started again; doubled each time, until one has lived for a while."""
+
+
+class Spawner(Protocol):
+    def spawn(self, work: Coroutine[Any, Any, None]) -> object: ...
+
+
+class Indexer:
+    """Keeps the catalogue.
+
+    Args:
+        database: the index's own file.
+    """
+
+    def __init__(self, database: str, catalogue: Catalogue, tasks: Spawner) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._tasks = tasks
+        self._numbers: dict[int, Store] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._running = False
+        self._news = asyncio.Event()
+
+    def begin(self) -> None:
+        """Starts to read the stores that are open, in the background."""
+        if not self._running:
+            self._running = True
+            self._tasks.spawn(self._keep())
+
+    def open(self, agent: str, path: str) -> Store:
+        """The store at ``path``, which is read from now on."""
+        store = self._catalogue.store(agent, path)
+        if store not in self._numbers.values():
+            number = len(self._numbers)
+            self._numbers[number] = store
+            self._say(Open(number, agent, path))
+        return store
+
+    async def ready(self, stores: list[Store], patience: float) -> bool:
+        """Waits until all of these are known as they are now; False when that takes longer than ``patience`` seconds."""
+        self.begin()
+        deadline = asyncio.get_running_loop().time() + patience
+        for number, store in self._numbers.items():
+            if store in stores and store.ready and not store.watched:
+                store.ready = False
+                self._say(Look(number))
+        while not all(store.ready for store in stores):
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return False
+            try:
+                await asyncio.wait_for(self._news.wait(), left)
+            except asyncio.TimeoutError:
+                return False
+        return True
+
+    def close(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    # the process
+
+    async def _keep(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            begun = time.monotonic()
+            await self._live()
+            if time.monotonic() - begun > _LONGEST_PAUSE:
+                pause = _FIRST_PAUSE
+            log.warning("the index process ended; it is started again in %.0f s", pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _live(self) -> None:
+        """One process, from its start to its end."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", _PROGRAM, self._database),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        except OSError as error:
+            log.warning("no index process: %s", error.strerror)
+            return
+        self._process = process
+        assert process.stdout is not None
+        try:
+            for number, store in self._numbers.items():
+                self._say(Open(number, store.agent, store.path))
+            anew = set(self._numbers.values())
+            frames = Frames()
+            while data := await process.stdout.read(_READ):
+                for frame in frames.feed(data):
+                    self._take(frame, anew)
+                    await asyncio.sleep(0)  # decoding takes a moment: others get theirs
+        except ValueError as error:
+            log.error("%s", error)
+        finally:
+            self._process = None
+            if process.stdin is not None:
+                process.stdin.close()
+            if process.returncode is None:
+                try:
+                    process.terminate()
+                except ProcessLookupError:
+                    pass
+                await process.wait()
+
+    def _take(self, frame: Frame, anew: set[Store]) -> None:
+        if isinstance(frame, ToldBatch):
+            store = self._numbers[frame.number]
+            if store in anew:
+                anew.discard(store)
+                store.clear()
+            self._catalogue.apply(store, frame.changes)
+        elif isinstance(frame, Ready):
+            store = self._numbers[frame.number]
+            store.ready, store.watched = True, frame.watched
+            self._news.set()
+            self._news = asyncio.Event()
+
+    def _say(self, frame: Frame) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(packed(frame))

@@ -1,0 +1,188 @@
+"""The index process: reads the stores that the broker names, and tells of every change, until the broker is gone.
+
+Owns its one loop: frames from the broker, events of the file system, and the clock of files that were touched a moment ago.
+Between events it sleeps; once in a long while it looks at everything, whatever the events said (SE-06). Started by
+`broker.index.indexer` with the path of its database; frames come on stdin and go to stdout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sqlite3
+import sys
+import time
+from collections.abc import Iterable
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from broker.index.feed import Change, Frames, Look, Open, Ready, batches, packed
+from broker.index.leaves import Leaves, open_database
+from shims.agent import agents
+from shims.shelf import Shelf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from broker.index.watching import Watching
+
+log = logging.getLogger("broker.index")
+
+_AGAIN = 0.4
+"""Seconds from one look at a file to the next: transcripts are written many times a second."""
+
+_RESCAN = 15 * 60.0
+"""Seconds after which everything is looked at, if no event asked for it before."""
+
+_READ = 1 << 16
+
+
+class _Store:
+    """One store, by the broker's number."""
+
+    def __init__(self, number: int, shelf: Shelf, path: str, leaves: Leaves) -> None:
+        self.number = number
+        self.shelf = shelf
+        self.path = path
+        self.leaves = leaves
+        self.watching: Watching | None = None
+        self.touched: set[str] = set()
+        self.relist = False
+        self.looked: dict[str, float] = {}
+        """When files were looked at that may be touched again at once."""
+
+
+class Index:
+    """All stores."""
+
+    def __init__(self, database: sqlite3.Connection, output: int) -> None:
+        self._database = database
+        self._output = output
+        self._stores: dict[int, _Store] = {}
+        self._wake_end, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._wake_end, False)
+        self._rescan = time.monotonic() + _RESCAN
+
+    def run(self, commands: int) -> None:
+        """Until ``commands`` ends."""
+        frames = Frames()
+        waiting = select.poll()
+        for descriptor in (commands, self._wake_end):
+            waiting.register(descriptor, select.POLLIN)
+        while True:
+            for descriptor, _ in waiting.poll(self._patience()):
+                data = os.read(descriptor, _READ)
+                if descriptor == commands:
+                    if not data:
+                        return
+                    for frame in frames.feed(data):
+                        self._obey(frame)
+            self._look_at_what_was_touched()
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            if store.watching is not None:
+                store.watching.close()
+
+    # commands
+
+    def _obey(self, frame: object) -> None:
+        if isinstance(frame, Open) and frame.number not in self._stores:
+            shelf = agents()[frame.agent].shelf
+            store = _Store(frame.number, shelf, frame.store, Leaves(self._database, shelf, frame.agent, frame.store))
+            self._stores[frame.number] = store
+            self._tell(store, store.leaves.load())
+            self._tell(store, store.leaves.survey())
+            self._say(packed(Ready(store.number, watched=True)))  # asked for now; in a moment it is known how well
+            self._watch(store)
+        elif isinstance(frame, Look):
+            self._survey(self._stores[frame.number])
+
+    def _watch(self, store: _Store) -> None:
+        """From here on the system tells; what was changed before it did is looked for once more."""
+        from broker.index.watching import Watching
+
+        store.watching = Watching(
+            store.shelf.folders(store.path), lambda path: self._touched(store, path), lambda: self._relisted(store)
+        )
+        store.watching.begin()
+        self._survey(store)
+
+    def _survey(self, store: _Store) -> None:
+        self._tell(store, store.leaves.survey())
+        self._say(packed(Ready(store.number, watched=store.watching is not None and store.watching.complete)))
+
+    # events, from the threads of the watches
+
+    def _touched(self, store: _Store, path: str) -> None:
+        if path not in store.touched and store.shelf.concerns(store.path, path):
+            store.touched.add(path)
+            self._wake_up()
+
+    def _relisted(self, store: _Store) -> None:
+        if not store.relist:
+            store.relist = True
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        try:
+            os.write(self._wake, b".")
+        except BlockingIOError:
+            pass  # it is awake
+
+    # looking
+
+    def _patience(self) -> float:
+        """Milliseconds until something is due."""
+        now = time.monotonic()
+        due = [self._rescan]
+        for store in self._stores.values():
+            if store.relist:
+                return 0
+            due += [store.looked.get(path, 0.0) + _AGAIN for path in tuple(store.touched)]
+        return max(0.0, min(due) - now) * 1000
+
+    def _look_at_what_was_touched(self) -> None:
+        now = time.monotonic()
+        overdue = now >= self._rescan
+        if overdue:
+            self._rescan = now + _RESCAN
+        for store in self._stores.values():
+            if store.relist or overdue:
+                store.relist = False
+                if store.watching is not None:
+                    store.watching.begin()
+                self._survey(store)
+            store.looked = {path: at for path, at in store.looked.items() if now - at < _AGAIN}
+            due = {path for path in tuple(store.touched) if path not in store.looked}
+            if due:
+                store.touched -= due
+                store.looked.update(dict.fromkeys(due, now))
+                self._tell(store, store.leaves.touched(due))
+
+    # telling
+
+    def _tell(self, store: _Store, changes: Iterable[Change]) -> None:
+        for batch in batches(store.number, changes):
+            self._say(packed(batch))
+
+    def _say(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._output, view) :]
+
+
+def main() -> None:
+    os.nice(5)
+    index = Index(open_database(sys.argv[1]), sys.stdout.fileno())
+    try:
+        index.run(sys.stdin.fileno())
+    except BrokenPipeError:
+        pass  # the broker is gone
+    finally:
+        index.close()
+
+
+if __name__ == "__main__":
+    main()

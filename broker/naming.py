@@ -1,0 +1,181 @@
+"""Which session a caller named: by its id, or completely by its name or title (SE-20, SE-23, SE-24). Pure.
+
+Owns the search through panels and records together, and the three ways in which it can fail: nobody, several, or one that is
+no target. A session that is open counts as its panel shows it, for that is newer than what its records say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+
+from broker.callers import Caller
+from broker.clock import wall_clock
+from broker.envelope import sanitised
+from broker.errors import Refusal
+from broker.index.catalogue import Known, Store, folded
+from broker.panels import Panel, Panels
+from broker.wire import SessionState
+from shims.agent import Agent
+
+_SIMILAR = 3
+_COMPARED = 200
+"""Names that are compared letter by letter with one that nobody has: the newest ones, and those that it is part of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One session: where it is open, what its records say, or both."""
+
+    id: str
+    panel: Panel | None
+    state: SessionState | None
+    known: Known | None
+
+    @property
+    def name(self) -> str:
+        return (self.state.name if self.state is not None else "") or (self.known.name if self.known is not None else "")
+
+    @property
+    def title(self) -> str:
+        return (self.state.title if self.state is not None else "") or (self.known.title if self.known is not None else "")
+
+    @property
+    def cwd(self) -> str:
+        if self.state is not None and self.panel is not None:
+            return self.state.cwd or self.panel.cwd
+        return self.known.cwd if self.known is not None else ""
+
+    @property
+    def moved(self) -> float:
+        """When something last happened in it, as far as is known."""
+        of_panel = max(self.state.last_human, self.state.opened) if self.state is not None else 0.0
+        return max(of_panel, self.known.moved if self.known is not None else 0.0)
+
+    @property
+    def barred(self) -> str:
+        return self.known.barred if self.known is not None and self.state is None else ""
+
+
+def hosted(target: Agent, caller: Caller, panels: Panels, store: Store) -> dict[str, Candidate]:
+    """The sessions that panels hold, this window's first: one that two windows hold is taken in this one (SE-21)."""
+    everywhere = sorted(panels.sessions(target.name), key=lambda found: not is_here(found[0], caller))
+    found: dict[str, Candidate] = {}
+    for panel, state in everywhere:
+        found.setdefault(state.id, Candidate(state.id, panel, state, store.session(state.id)))
+    return found
+
+
+def named(target: Agent, caller: Caller, panels: Panels, store: Store, wanted: str) -> Candidate:
+    """The session with this id, or the one that answers to this name.
+
+    Raises:
+        Refusal: nobody, several, or none that takes messages.
+    """
+    live = hosted(target, caller, panels, store)
+    found = live.get(wanted) or _empty(target, panels, wanted) or _recorded(store, wanted)
+    if found is None:
+        if not store.ready:
+            raise _not_ready(target, store)
+        matches = _called(live, store, wanted)
+        found = _only(target, wanted, matches) if matches else None
+    if found is None:
+        raise _unknown(target, live, store, wanted)
+    if found.barred:
+        raise Refusal(
+            "not_a_target",
+            f"{target.product} session {found.id} takes no messages: {found.barred}",
+            "Name another session: list_agent_sessions shows them.",
+        )
+    return found
+
+
+def is_here(panel: Panel, caller: Caller) -> bool:
+    """Whether ``panel`` is in the caller's window (SE-21)."""
+    return caller.window is not None and panel.window == caller.window
+
+
+def shown(name: str) -> str:
+    """A name as it may stand in a sentence."""
+    return " ".join(sanitised(name).split())[:80]
+
+
+def _empty(target: Agent, panels: Panels, wanted: str) -> Candidate | None:
+    """A panel's session that nobody has spoken to yet is found by its id alone."""
+    for panel in panels:
+        if panel.agent == target.name:
+            for state in panel.sessions:
+                if state.empty and state.id == wanted:
+                    return Candidate(state.id, panel, state, None)
+    return None
+
+
+def _recorded(store: Store, wanted: str) -> Candidate | None:
+    known = store.session(wanted)
+    return Candidate(known.id, None, None, known) if known is not None else None
+
+
+def _called(live: dict[str, Candidate], store: Store, wanted: str) -> list[Candidate]:
+    asked = folded(wanted)
+    found = {c.id: c for c in live.values() if asked in (folded(c.name), folded(c.title))}
+    for known in store.called(wanted):
+        if known.id not in live:
+            found[known.id] = Candidate(known.id, None, None, known)
+    targets = [candidate for candidate in found.values() if not candidate.barred]
+    return targets or list(found.values())
+
+
+def _only(target: Agent, wanted: str, matches: list[Candidate]) -> Candidate:
+    if len(matches) == 1:
+        return matches[0]
+    now = wall_clock()
+    asked = folded(wanted)
+    lines = "; ".join(
+        f"{match.id} in {match.cwd or 'an unknown directory'}, {_age(now - match.moved)}, "
+        f"name {'given' if folded(match.name) == asked else 'generated'}{', open' if match.panel is not None else ''}"
+        for match in sorted(matches, key=lambda match: match.moved, reverse=True)[:10]
+    )
+    raise Refusal(
+        "ambiguous_name",
+        f"{len(matches)} {target.product} sessions answer to “{shown(wanted)}”: {lines}",
+        "Pass one of these ids as session_id.",
+    )
+
+
+def _not_ready(target: Agent, store: Store) -> Refusal:
+    return Refusal(
+        "index_not_ready",
+        f"the records of {target.product} are still being read ({len(store)} sessions so far), so that nobody can say yet who "
+        "answers to this name",
+        "Call again in a few seconds, or pass the id of a session.",
+    )
+
+
+def _unknown(target: Agent, live: dict[str, Candidate], store: Store, wanted: str) -> Refusal:
+    names = {folded(name): name for name in _comparable(live, store, wanted) if name}
+    similar = get_close_matches(folded(wanted), list(names), _SIMILAR, 0.5)
+    hint = f" Similar: {', '.join(f'“{shown(names[name])}”' for name in similar)}." if similar else ""
+    return Refusal(
+        "unknown_session",
+        f"no {target.product} session has the id or the exact name “{shown(wanted)}”.{hint}",
+        'list_agent_sessions shows ids and names; with scope="any" those of all directories.',
+    )
+
+
+def _comparable(live: dict[str, Candidate], store: Store, wanted: str) -> Iterator[str]:
+    for known in (*islice(store.containing(wanted), _COMPARED), *store.recent()[:_COMPARED]):
+        if not known.barred:
+            yield from (known.title, known.name)
+    for candidate in live.values():
+        yield from (candidate.title, candidate.name)
+
+
+def _age(seconds: float) -> str:
+    if seconds > 365 * 86400 * 20:
+        return "last active at an unknown time"
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"last active {int(seconds // length)} {unit} ago"
+    return "active just now"

@@ -1,0 +1,56 @@
+"""Pins: the session that messages without an address go to, per agent and directory (SE-27, SE-31).
+
+Owns who has set one and how long it holds: what a caller has pinned holds until it is taken away; what the broker has pinned,
+a conversation that a message of its opened, holds while that is active.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from broker.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """``place``: the directory, resolved; ``by_caller``: set with the tool, else by the broker; ``set``: wall-clock seconds."""
+
+    agent: str
+    place: str
+    session: str
+    by_caller: bool
+    set: float
+
+
+class Pins:
+    """All pins, in memory as they are in the database."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pins: dict[tuple[str, str], Pin] = {}
+
+    def load(self) -> None:
+        for agent, place, session, by_caller, when in self._store.pins():
+            self._pins[agent, place] = Pin(agent, place, session, by_caller, when)
+
+    def at(self, agent: str, place: str) -> Pin | None:
+        return self._pins.get((agent, place))
+
+    def all(self) -> list[Pin]:
+        return list(self._pins.values())
+
+    async def set(self, pin: Pin) -> None:
+        """Durable before it counts. A broker's own pin never takes the place of a caller's."""
+        before = self.at(pin.agent, pin.place)
+        if before is not None and before.by_caller and not pin.by_caller:
+            return
+        await self._store.write(
+            lambda transaction: transaction.set_pin(pin.agent, pin.place, pin.session, pin.by_caller, pin.set)
+        )
+        self._pins[pin.agent, pin.place] = pin
+
+    async def remove(self, agent: str, place: str) -> Pin | None:
+        """Takes the pin away; what it was, None when there was none."""
+        await asyncio.shield(self._store.write(lambda transaction: transaction.remove_pin(agent, place)))
+        return self._pins.pop((agent, place), None)

@@ -1,0 +1,71 @@
+"""What one call can see of an agent: its panels, its records, pins, and who holds what (SE-09, SE-13).
+
+Owns which store a caller means, since callers of one broker may have different ones, and how long a call waits until that is
+read. Everything is in memory; nobody waits for a disk here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from broker.callers import Caller
+from broker.focus import Focus
+from broker.index.catalogue import Store
+from broker.index.indexer import Indexer
+from broker.panels import Panels
+from broker.pins import Pins
+from broker.processes import ProcessId
+from broker.resolve import Asked, Seen, focusable
+from shims.agent import Agent
+
+_PATIENCE = 5.0
+"""Seconds that a call waits for records that are read for the first time."""
+
+
+class Sight:
+    """Looks for one call at a time."""
+
+    def __init__(self, panels: Panels, indexer: Indexer, pins: Pins, focus: Focus) -> None:
+        self._panels = panels
+        self._indexer = indexer
+        self._pins = pins
+        self._focus = focus
+
+    async def seen(self, asked: Asked, environment: Mapping[str, str]) -> Seen:
+        """What there is to choose from; the records are waited for where a panel does not decide it."""
+        target = asked.target
+        store = self.store(target, asked.caller, environment)
+        pin = self._pins.at(target.name, asked.place)
+        addressed = bool(asked.session or asked.new)
+        moved = {} if addressed or (pin is not None and pin.by_caller) else await self._focus.moved(target, asked.caller)
+        if not self._decided_by_panels(asked):
+            await self._indexer.ready([store], _PATIENCE)
+        return Seen(self._panels, store, pin, frozenset(self.held(target, store)), moved)
+
+    async def stores(self, wanted: list[Agent], caller: Caller, environment: Mapping[str, str]) -> dict[str, Store]:
+        """The records of these agents, by name, as the caller sees them."""
+        found = {agent.name: self.store(agent, caller, environment) for agent in wanted}
+        await self._indexer.ready(list(found.values()), _PATIENCE)
+        return found
+
+    def store(self, agent: Agent, caller: Caller, environment: Mapping[str, str]) -> Store:
+        if caller.agent == agent.name and caller.panel is not None and caller.panel.store:
+            return self._indexer.open(agent.name, caller.panel.store)
+        given = environment.get(agent.store_variable, "")
+        home = environment.get("HOME") or os.path.expanduser("~")
+        return self._indexer.open(agent.name, given or os.path.join(home, agent.default_store))
+
+    def held(self, agent: Agent, store: Store) -> Mapping[str, tuple[ProcessId, ...]]:
+        """Which sessions living processes hold, by the agent's own registry."""
+        holds = store.holds()
+        return agent.shelf.holding(store.path, holds) if holds else {}
+
+    def _decided_by_panels(self, asked: Asked) -> bool:
+        """Whether the target is found without a record: by the id of a session that is open, or by the window's focus."""
+        if asked.session:
+            return any(state.id == asked.session for panel in self._panels for state in panel.sessions)
+        if asked.new:
+            return True
+        pin = self._pins.at(asked.target.name, asked.place)
+        return (pin is None or not pin.by_caller) and bool(focusable(asked.target, asked.caller, self._panels))
