@@ -17,11 +17,12 @@ _QUOTED = b'"xagent-'
 
 
 class OurRequest(NamedTuple):
-    """What a request of ours was for; ``attempt`` empty: for no message."""
+    """What a request of ours was for; ``attempt`` empty: for no message. ``message``: it is what hands the message over."""
 
     method: str
     attempt: str
     session: str
+    message: bool = False
 
 
 class OurRequests:
@@ -50,8 +51,8 @@ class OurRequests:
         return self._waiting.pop(identity(identifier), None)
 
     def drop(self, attempt: str) -> None:
-        """Nothing of ``attempt`` was written: no answer will come."""
-        self._waiting = {request: ours for request, ours in self._waiting.items() if ours.attempt != attempt}
+        """The message of ``attempt`` was not written: no answer to it will come."""
+        self._waiting = {r: ours for r, ours in self._waiting.items() if not (ours.message and ours.attempt == attempt)}
 
     def outstanding(self) -> bool:
         return bool(self._waiting)

@@ -93,5 +93,5 @@ class Injections:
     def request(
         self, method: str, parameters: dict[str, Any], *, attempt: str = "", thread: str = "", message: bool = False
     ) -> None:
-        line = self.requests.line(method, parameters, OurRequest(method, attempt, thread))
+        line = self.requests.line(method, parameters, OurRequest(method, attempt, thread, message))
         self.writes.append(Write(line, attempt, message))

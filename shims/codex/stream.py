@@ -337,7 +337,7 @@ class CodexStream:
         self._ours.request("thread/queue/delete", parameters, attempt=attempt, thread=injection.thread)
 
     def _our_answer(self, ours: OurRequest, message: dict[str, Any]) -> None:
-        method, attempt, thread = ours
+        method, attempt, thread = ours[:3]
         result = as_object(message.get("result"))
         refused = "error" in message
         injection = self._ours.get(attempt)

@@ -247,7 +247,7 @@ class GrokStream:
             "prompt": [{"type": "text", "text": order.text}],
             "_meta": {"promptId": order.key},
         }
-        request = OurRequest("session/prompt", order.attempt, order.session)
+        request = OurRequest("session/prompt", order.attempt, order.session, message=True)
         self.writes.append(Write(self._requests.line(request.method, parameters, request), order.attempt, message=True))
         return ""
 

@@ -1,0 +1,263 @@
+"""Codex's store as the index reads it: rollouts, archived ones, the index of names, the writers' locks. Read only.
+
+Owns which files there are and which parts of them are read; what is in them, `shims.codex.facts` tells. The first line of a
+rollout is final, so is the first message once it is there: of a rollout that grows only the end is read again. Codex appends to
+the index of names, one line per rename, and puts another file in its place when a session is deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, auto
+
+from broker.processes import ProcessId, identify
+from shims import blocks
+from shims.codex import facts
+from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, listed
+
+_SESSIONS, _ARCHIVED, _LOCKS, _NAMES = "sessions", "archived_sessions", "thread-writer-locks", "session_index.jsonl"
+
+_SPANS = (8 << 10, ENDS)
+"""Bytes of the end in which a moment is looked for, more of them only where the last records are that long."""
+
+MOST_NAMES = 1 << 15
+"""Sessions whose names are kept, those renamed last: some megabytes."""
+
+_TRACE = 4 << 10
+"""Bytes before the place where reading stopped that must still be the same."""
+
+MOST_RENAMES = 32 << 20
+"""Bytes of the end of the index of names that are read: some 200,000 renames."""
+
+
+class _Kind(Enum):
+    ROLLOUT = auto()
+    ARCHIVED = auto()
+    NAMES = auto()
+    LOCK = auto()
+
+
+class CodexShelf:
+    """See `shims.shelf.Shelf`."""
+
+    def folders(self, store: str) -> Iterable[Folder]:
+        return (
+            Folder(store),  # the index of names is replaced as a whole: only its directory tells
+            Folder(os.path.join(store, _SESSIONS), deep=True),
+            Folder(os.path.join(store, _ARCHIVED)),
+            Folder(os.path.join(store, _LOCKS)),
+        )
+
+    def files(self, store: str) -> Iterator[Listed]:
+        for year in _directories(os.path.join(store, _SESSIONS)):
+            for month in _directories(year):
+                for day in _directories(month):
+                    yield from _listing(store, day)
+        yield from _listing(store, os.path.join(store, _ARCHIVED))
+        yield from _listing(store, os.path.join(store, _LOCKS))
+        names = listed(os.path.join(store, _NAMES))
+        if names is not None:
+            yield names
+
+    def concerns(self, store: str, path: str) -> bool:
+        return _kind(store, path) is not None
+
+    def read(self, store: str, file: Listed, before: Told | None) -> Told:
+        if before is not None and before.read > file.size:
+            before = None
+        kind = _kind(store, file.path)
+        if kind is _Kind.LOCK:  # nothing is in it: it is there, and somebody may hold it
+            thread = facts.locked(os.path.basename(file.path))
+            return Told(file.size, holds=(Hold(thread, evidence=str(file.inode)),))
+        if kind is None:
+            return Told(file.size)
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if kind is _Kind.NAMES and before is not None and before.memory != _trace(descriptor, before.read):
+                before = None
+            start = before.read if before is not None else 0
+            end = blocks.end_of_lines(descriptor, start, _end_of_data(descriptor, file.size))
+            if kind is _Kind.NAMES:
+                names = _names(descriptor, start, end, before.names if before is not None else ())
+                return Told(end, names=names, memory=_trace(descriptor, end))
+            card = _card(descriptor, end, file, before, archived=kind is _Kind.ARCHIVED)
+        finally:
+            os.close(descriptor)
+        return Told(end, (card,) if card is not None else ())
+
+    def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
+        """By the kernel's list of locks (Linux alone), which is read once."""
+        named = {hold.evidence: hold.session for hold in holds}
+        pids: dict[str, set[int]] = {}
+        for inode, pid in _flocks() if named else ():
+            thread = named.get(inode)
+            if thread is not None and _is(os.path.join(store, _LOCKS, f"{thread}.lock"), inode):
+                pids.setdefault(thread, set()).add(pid)
+        found = {thread: tuple(filter(None, map(identify, sorted(holders)))) for thread, holders in pids.items()}
+        return {thread: holders for thread, holders in found.items() if holders}
+
+
+SHELF = CodexShelf()
+
+
+def _kind(store: str, path: str) -> _Kind | None:
+    top = store.rstrip(os.sep) + os.sep
+    if not path.startswith(top):
+        return None
+    *folders, name = path[len(top) :].split(os.sep)
+    if not folders:
+        return _Kind.NAMES if name == _NAMES else None
+    if folders == [_LOCKS]:
+        return _Kind.LOCK if facts.locked(name) else None
+    if facts.named(name) is None:
+        return None
+    if folders == [_ARCHIVED]:
+        return _Kind.ARCHIVED
+    return _Kind.ROLLOUT if folders[0] == _SESSIONS and len(folders) == 4 else None
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if _is_directory(entry)]
+    except OSError:
+        return []
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle: it must not hide the others
+        return False
+
+
+def _listing(store: str, folder: str) -> Iterator[Listed]:
+    """The files of ``folder`` that tell something; a link counts as what it leads to."""
+    try:
+        entries = os.scandir(folder)
+    except OSError:
+        return
+    with entries:
+        for entry in entries:
+            if _kind(store, entry.path) is None:
+                continue
+            try:
+                status = entry.stat()
+            except OSError:
+                continue  # gone meanwhile, or a link to nothing
+            if stat.S_ISREG(status.st_mode):
+                yield Listed(entry.path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _card(descriptor: int, end: int, file: Listed, before: Told | None, *, archived: bool) -> Card | None:
+    """The session of a rollout of ``end`` whole bytes; None as long as its first line is not whole, and when it is wrong."""
+    card = before.cards[0] if before is not None and before.cards else None
+    read = before.read if before is not None else 0
+    if read == 0 or (card is not None and not card.title and read < LONGEST_DECODED):
+        card = _head(descriptor, end, file, archived=archived)
+    if card is None:
+        return None
+    moments = (facts.last_moment(blocks.tail_lines(descriptor, end, span)) for span in _SPANS)
+    return card._replace(moved=next(filter(None, moments), file.changed / 1e9))
+
+
+def _head(descriptor: int, end: int, file: Listed, *, archived: bool) -> Card | None:
+    """What the beginning tells; a second, longer look where long instructions or a long message need one."""
+    named = facts.named(os.path.basename(file.path))
+    if named is None or end == 0:
+        return None
+    card = None
+    for span in (ENDS, LONGEST_DECODED):
+        lines = blocks.head_lines(descriptor, end, span)
+        if lines and card is None:
+            card = facts.card(named, lines[0], archived=archived)
+            if card is None:
+                return None
+        title = facts.first_words(lines)
+        if card is not None and (title or end <= span):
+            return card._replace(title=title)
+    if card is None:  # a first line too long to decode: at least it has a name
+        return Card(named.thread, rank=named.rank, barred=facts.ARCHIVED if archived else "")
+    return card
+
+
+def _names(descriptor: int, start: int, end: int, known: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The names of ``known`` with the renames from ``start`` on, in the order in which they were given."""
+    names = dict(known)
+    for line in _lines(descriptor, start, end):
+        told = facts.renamed(line)
+        if told is None:
+            continue
+        thread, name = told
+        names.pop(thread, None)
+        if name:
+            names[thread] = name
+    return tuple(names.items())[-MOST_NAMES:]
+
+
+def _trace(descriptor: int, end: int) -> str:
+    """By what the index of names is known again: the file that replaced it may have its inode, and more in it by now."""
+    begin = max(0, end - _TRACE)
+    return f"{zlib.crc32(os.pread(descriptor, end - begin, begin)):08x}"
+
+
+def _lines(descriptor: int, start: int, end: int) -> Iterator[bytes]:
+    """Every line between the two, which are where lines begin; one that is too long is left out."""
+    at, rest = max(start, end - MOST_RENAMES), b""
+    first = at > start  # in the middle of a line
+    while at < end:
+        content = os.pread(descriptor, min(blocks.BLOCK, end - at), at)
+        if not content:
+            return
+        at += len(content)
+        *lines, rest = (rest + content).split(b"\n")
+        for line in lines[1:] if first and lines else lines:
+            if len(line) <= blocks.LONGEST_LINE:
+                yield line
+        first = first and not lines
+        rest = rest if len(rest) <= blocks.BLOCK else rest[: blocks.LONGEST_LINE + 1]
+
+
+def _end_of_data(descriptor: int, size: int) -> int:
+    """Where the file's last hole begins: no line ends in it, and a search for one would read all of it."""
+
+    def data_from(offset: int) -> bool:
+        try:
+            return os.lseek(descriptor, offset, os.SEEK_DATA) < size
+        except OSError as error:
+            return error.errno != errno.ENXIO
+
+    if size == 0 or data_from(size - 1):
+        return size
+    low, high = 0, size - 1  # halved: whether anything is written behind an offset is asked some thirty times
+    while low < high:
+        middle = (low + high) // 2
+        if data_from(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _flocks() -> Iterator[tuple[str, int]]:
+    """(inode, pid) of each ``flock`` that is held now, as the kernel tells; those who wait for one are left out."""
+    try:
+        with open("/proc/locks", "rb") as file:
+            for line in file:
+                fields = line.split()
+                if len(fields) > 5 and fields[1] == b"FLOCK":
+                    yield fields[5].rpartition(b":")[2].decode(), int(fields[4])
+    except OSError:
+        return
+
+
+def _is(path: str, inode: str) -> bool:
+    """Whether the file at ``path`` still has ``inode``; one that was freed is soon somebody else's."""
+    try:
+        return str(os.stat(path).st_ino) == inode
+    except OSError:
+        return False

@@ -1,0 +1,176 @@
+"""Grok Build's store, and the editors' databases that name its sessions, as files for the index of sessions.
+
+Owns which files there are, reading them, and which processes of the registry still hold what they registered for. What a
+summary or a registry says is `summary`, the editors' databases are `tabs`. Reads only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+from broker.processes import ProcessId, executable, identify
+from shims import blocks
+from shims.grok import summary, tabs
+from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, listed
+
+_SESSIONS = "sessions"
+_SUMMARY = "summary.json"
+_UPDATES = "updates.jsonl"
+_REGISTRY = "active_sessions.json"
+_PATH = ".cwd"
+"""Where the name of a directory cannot hold its path."""
+
+_LONGEST_PATH = 16 << 10
+
+_PROGRAM = re.compile(r"/grok(-native|-\d[^/]*)?$")
+
+_DOUBT = 2.0
+"""Seconds by which a process may seem to have begun after it registered: two clocks, one of them set now and then."""
+
+
+class GrokShelf:
+    """See `shims.shelf.Shelf`. Every file is rewritten as a whole, so that none is read from where it was read last."""
+
+    def folders(self, store: str) -> Iterable[Folder]:
+        yield Folder(store)
+        yield Folder(os.path.join(store, _SESSIONS), deep=True)
+        for folder in dict.fromkeys(os.path.dirname(path) for path in _databases()):
+            yield Folder(folder)
+
+    def files(self, store: str) -> Iterator[Listed]:
+        yield from _there(listed(os.path.join(store, _REGISTRY)))
+        for path in _databases():
+            yield from _there(tabs.listed_with_log(path))
+        for directory in _directories(os.path.join(store, _SESSIONS)):
+            for session in _directories(directory):
+                yield from _there(listed(os.path.join(session, _SUMMARY)))
+
+    def concerns(self, store: str, path: str) -> bool:
+        folder, name = os.path.split(path)
+        if name == _SUMMARY and os.path.dirname(os.path.dirname(folder)) == os.path.join(store, _SESSIONS):
+            return True
+        return path == os.path.join(store, _REGISTRY) or path in _databases()
+
+    def read(self, store: str, file: Listed, before: Told | None) -> Told:
+        del store, before
+        name = os.path.basename(file.path)
+        if name == _SUMMARY:
+            card = _card(file.path)
+            return Told(file.size, cards=() if card is None else (card,))
+        if name == _REGISTRY:
+            return Told(file.size, holds=summary.holds_of(_content(file.path, LONGEST_DECODED)))
+        return Told(file.size, names=tabs.names_in(file.path))
+
+    def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
+        """An entry stays behind after a kill (1.0.41), and its pid may be somebody else's by now, even another Grok's."""
+        del store
+        seen: dict[int, ProcessId | None] = {}
+        found: dict[str, tuple[ProcessId, ...]] = {}
+        for hold in holds:
+            if hold.pid not in seen:
+                seen[hold.pid] = _grok(hold.pid)
+            process = seen[hold.pid]
+            if process is not None and _began(process) <= summary.moment(hold.evidence) + _DOUBT:
+                found[hold.session] = tuple(dict.fromkeys((*found.get(hold.session, ()), process)))
+        return found
+
+
+SHELF = GrokShelf()
+
+
+def _databases() -> list[str]:
+    """The only look at the environment: it is the index process's own, which has it from whoever started the broker."""
+    return tabs.databases(os.environ)
+
+
+def _there(file: Listed | None) -> Iterator[Listed]:
+    if file is not None:
+        yield file
+
+
+def _directories(path: str) -> list[str]:
+    """The directories in ``path``; none when it cannot be read."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if _is_directory(entry)]
+    except OSError:
+        return []
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _card(path: str) -> Card | None:
+    folder = os.path.dirname(path)
+    card = summary.card_of(_content(path, LONGEST_DECODED), os.path.basename(folder), _last_spoken(folder))
+    if card is None or card.cwd:
+        return card
+    return card._replace(cwd=_path_of(os.path.dirname(folder)))
+
+
+def _last_spoken(folder: str) -> float:
+    """When somebody or the agent last spoke; 0 where the end of the updates does not tell."""
+    try:
+        with _opened(os.path.join(folder, _UPDATES)) as (descriptor, size):
+            for span in (ENDS, LONGEST_DECODED):
+                when = summary.last_spoken(blocks.tail_lines(descriptor, size, span))
+                if when or span >= size:
+                    return when
+    except OSError:
+        pass  # nobody has spoken yet, or it is not for us to read
+    return 0.0
+
+
+def _path_of(directory: str) -> str:
+    """The path that the name of a directory stands for; the summaries of 1.0.5 and 1.0.41 have it themselves."""
+    try:
+        return _content(os.path.join(directory, _PATH), _LONGEST_PATH).decode("utf-8", "surrogateescape").strip("\n")
+    except OSError:
+        path = unquote(os.path.basename(directory), errors="surrogateescape")
+        return path if os.path.isabs(path) else ""
+
+
+def _content(path: str, longest: int) -> bytes:
+    """The whole file; empty when it is longer, or no file. Raises OSError."""
+    with _opened(path) as (descriptor, size):
+        return os.pread(descriptor, size, 0) if size <= longest else b""
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[int, int]]:
+    """A file and its size, 0 for what is no file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        yield descriptor, status.st_size if stat.S_ISREG(status.st_mode) else 0
+    finally:
+        os.close(descriptor)
+
+
+def _grok(pid: int) -> ProcessId | None:
+    """The Grok that has ``pid`` now."""
+    try:
+        os.getpgid(pid)  # a tenth of what `identify` costs where nobody has it, as is usual after a while
+    except OSError:
+        return None
+    process = identify(pid)
+    return process if process is not None and _PROGRAM.search(executable(pid) or "") else None
+
+
+def _began(process: ProcessId) -> float:
+    """When a process began, wall-clock seconds."""
+    if sys.platform != "linux":
+        return process.start / 1000
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
