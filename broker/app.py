@@ -99,7 +99,7 @@ class Broker:
         self._gathered = asyncio.Event()
         self._tasks = Tasks(log)
         self._catalogue = Catalogue(self._sessions_changed)
-        self._indexer = Indexer(home.index, self._catalogue, self._tasks)
+        self._indexer = Indexer(home.session_index, self._catalogue, self._tasks)
         self._pins = Pins(self._store)
         sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
         sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route.is_live)

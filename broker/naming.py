@@ -119,6 +119,8 @@ def _recorded(store: Store, wanted: str) -> Candidate | None:
 
 def _called(live: dict[str, Candidate], store: Store, wanted: str) -> list[Candidate]:
     asked = folded(wanted)
+    if not asked:
+        return []
     found = {c.id: c for c in live.values() if asked in (folded(c.name), folded(c.title))}
     for known in store.called(wanted):
         if known.id not in live:

@@ -39,7 +39,7 @@ class Home(NamedTuple):
         return os.path.join(self.root, "broker.sqlite")
 
     @property
-    def index(self) -> str:
+    def session_index(self) -> str:
         """What is known of the agents' own files; made anew from them when it is lost."""
         return os.path.join(self.root, "index.sqlite")
 

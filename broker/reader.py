@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable
 
-from shims.agent import Found, Names, Record
+from shims.agent import Found, Record
 
 _AT_ONCE = 2
 _PATIENCE = 60.0
@@ -37,10 +37,6 @@ class Reader:
     async def answer_naming(self, agent: str, store: str, session: str, token: str) -> Record:
         """The finished turn that closes with ``token``; ABSENT when there is none."""
         return await self._record("answer_naming", agent, store, session, token)
-
-    async def names(self, agent: str, store: str, session: str) -> Names:
-        answer = await self._ask("names", agent, store, session)
-        return Names(str(answer.get("name") or ""), str(answer.get("title") or ""))
 
     async def moved(self, agent: str, sessions: Iterable[tuple[str, str]], ours: Collection[str]) -> dict[str, float]:
         """When somebody other than us last moved each of ``sessions`` (store, id), whose records tell; soon, or empty.

@@ -20,13 +20,14 @@ from broker.errors import Refusal
 from broker.events import Events
 from broker.panels import Panels
 from broker.paths import Home
-from broker.processes import ProcessId, ancestors
 from broker.pins import Pin, Pins
+from broker.processes import ProcessId, ancestors
 from broker.reader import Reader
 from broker.resolve import Asked, resolve
 from broker.sends import SendCall, Sends
 from broker.settings import DEFAULT_ACTIVE, active_window, scope_of
 from broker.sight import Sight
+from broker.status import View
 from broker.wire import McpOpen
 from shims.agent import Agent, agents
 from shims.presence import is_shim
@@ -129,10 +130,10 @@ class Service:
         await self._pins.set(Pin(agent, place, selected.session, by_caller=True, set=wall_clock()))
         return {"ok": True, "agent": agent, "cwd": place, "pinned": selected.session, "name": status.shown(selected.name) or None}
 
-    async def _view(self, asking: Asking, names: tuple[str, ...]) -> status.View:
+    async def _view(self, asking: Asking, names: tuple[str, ...]) -> View:
         stores = await self._sight.stores([agents()[name] for name in names], asking.caller, asking.environment)
-        held = {name: self._sight.held(agents()[name], store) for name, store in stores.items()}
-        return status.View(self._panels, asking.caller, asking.place, asking.scope, stores, held, asking.active)
+        held = {name: await self._sight.held(agents()[name], store) for name, store in stores.items()}
+        return View(self._panels, asking.caller, asking.place, asking.scope, stores, held, asking.active)
 
     async def _target(self, asking: Asking, target: Agent) -> dict[str, Any]:
         """Whom a message to this agent would go to, if it named nobody."""

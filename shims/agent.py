@@ -17,6 +17,7 @@ from importlib.util import find_spec
 
 import shims
 from broker.processes import ProcessId
+from shims.shelf import Shelf
 
 
 class Found(str, Enum):
@@ -44,14 +45,6 @@ class Record:
     turn: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """How a session is called in its own product: a given name, and a generated title."""
-
-    name: str = ""
-    title: str = ""
-
-
 class SameAgent(str, Enum):
     """What a send to a session of the sender's own kind needs (DE-51)."""
 
@@ -76,9 +69,9 @@ class Agent:
         holders: which processes hold a session, by the agent's own registry or lock: (store, session) → processes.
         record: what the agent's files say of a key: (store, session, key) → Record. Blocking; run in the reader process.
         answer_naming: the final words of the turn that closes with a token: (store, session, token) → Record. Blocking.
-        names: how a session is called: (store, session) → Names. Blocking.
         moved: when somebody other than us last moved a session, by its records, 0 when they do not say: (store, session, the
             keys of what was ours) → wall-clock seconds. Blocking.
+        shelf: its store, as the index of sessions reads it.
         store_variable: the environment variable that moves its data directory; default_store: where it is, below the home.
         longest: characters of one input that it takes at most, None where no limit is known.
     """
@@ -95,8 +88,8 @@ class Agent:
     holders: Callable[[str, str], list[ProcessId]]
     record: Callable[[str, str, str], Record]
     answer_naming: Callable[[str, str, str], Record]
-    names: Callable[[str, str], Names]
     moved: Callable[[str, str, Collection[str]], float]
+    shelf: Shelf
     store_variable: str
     default_store: str
     longest: int | None = None

@@ -2,8 +2,7 @@
 
 ``["record" | "answer_naming", agent, store, session, key]`` → ``{"found", "turn"}`` and, behind that line, the text as it is:
 who asks must not have to decode a megabyte of JSON (EN-25);
-``["names", agent, store, session]`` → ``{"name", "title"}``; ``["moved", agent, [[store, session], …], [key, …]]`` →
-``{session: seconds}``. Reads the agent's files and nothing else.
+``["moved", agent, [[store, session], …], [key, …]]`` → ``{session: seconds}``. Reads the agent's files and nothing else.
 """
 
 import json
@@ -13,6 +12,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from dataclasses import asdict
+from typing import Any
 
 from shims.agent import agent
 
@@ -21,10 +21,8 @@ def main() -> None:
     question, name, *rest = json.load(sys.stdin)
     described = agent(name)
     text = ""
-    if question == "names":
-        answer = asdict(described.names(rest[0], rest[1]))
-    elif question == "moved":
-        answer = {session: described.moved(store, session, frozenset(rest[1])) for store, session in rest[0]}
+    if question == "moved":
+        answer: dict[str, Any] = {session: described.moved(store, session, frozenset(rest[1])) for store, session in rest[0]}
     else:
         look = described.record if question == "record" else described.answer_naming
         answer = asdict(look(rest[0], rest[1], rest[2]))

@@ -7,11 +7,13 @@ in the index process, never in the broker's loop (SE-05).
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import NamedTuple, Protocol
+
+import msgpack
 
 from broker.processes import ProcessId
 
@@ -114,8 +116,14 @@ class Shelf(Protocol):
         ...
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
-        """Which processes really hold which session at this moment, of those that registries name. Quick; runs in the loop."""
+        """Which processes really hold which session at this moment, of those that registries name. Quick; but it may wait for the kernel."""
         ...
+
+
+def shelf(agent: str) -> Shelf:
+    """The shelf of the agent called ``agent``, and nothing else of it: the index process stays small."""
+    found: Shelf = import_module(f"shims.{agent}.shelf").SHELF
+    return found
 
 
 def listed(path: str) -> Listed | None:
@@ -127,18 +135,13 @@ def listed(path: str) -> Listed | None:
     return Listed(path, status.st_ino, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
-def packed(told: Told) -> str:
-    """``told`` as text for the index's own file."""
-    return json.dumps(told, ensure_ascii=True, separators=(",", ":"))
+def packed(told: Told) -> bytes:
+    """``told`` for the index's own file, and for the broker; half a character in it stays one."""
+    data: bytes = msgpack.packb(told, unicode_errors="surrogatepass")
+    return data
 
 
-def unpacked(text: str) -> Told:
+def unpacked(data: bytes) -> Told:
     """The inverse of `packed`. Raises ValueError, TypeError for what is none."""
-    read, cards, names, holds, memory = json.loads(text)
-    return Told(
-        read,
-        tuple(Card(*card) for card in cards),
-        tuple((session, name) for session, name in names),
-        tuple(Hold(*hold) for hold in holds),
-        memory,
-    )
+    read, cards, names, holds, memory = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
+    return Told(read, tuple([Card(*card) for card in cards]), names, tuple([Hold(*hold) for hold in holds]), memory)

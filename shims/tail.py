@@ -58,21 +58,6 @@ def last_lines(path: str, span: int = TAIL) -> Iterator[bytes]:
             yield line
 
 
-def last_line_with(path: str, needle: bytes) -> bytes | None:
-    """The last line that contains ``needle``, wherever it stands. Raises OSError."""
-    with open(path, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return None
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            at = content.rfind(needle)
-            if at < 0:
-                return None
-            start = content.rfind(b"\n", 0, at) + 1
-            end = content.find(b"\n", at)
-            line = content[start : end if end >= 0 else len(content)]
-            return line if len(line) <= LONGEST_LINE else None
-
-
 def _lines(content: mmap.mmap, start: int) -> Iterator[bytes]:
     while start < len(content):
         end = content.find(b"\n", start)

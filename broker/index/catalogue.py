@@ -39,24 +39,23 @@ def folded(name: str) -> str:
 class _Leaf:
     """What one file tells, by session."""
 
-    cards: Mapping[str, Card]
+    cards: tuple[Card, ...]
+    """One, or none."""
     names: Mapping[str, str]
     holds: tuple[Hold, ...] = ()
 
     def ids(self) -> set[str]:
-        return {*self.cards, *self.names}
+        return {*[card.id for card in self.cards], *self.names}
 
     def unlike(self, other: _Leaf) -> set[str]:
         """The sessions of which the two do not tell the same."""
-        return {
-            identifier
-            for identifier in self.ids() | other.ids()
-            if self.cards.get(identifier) != other.cards.get(identifier)
-            or self.names.get(identifier) != other.names.get(identifier)
-        }
+        cards = () if self.cards == other.cards else (*self.cards, *other.cards)
+        names = {n for n in self.names.keys() | other.names.keys() if self.names.get(n) != other.names.get(n)}
+        return {card.id for card in cards} | names
 
 
-_NOTHING = _Leaf({}, {})
+_NO_NAMES: Mapping[str, str] = {}
+_NOTHING = _Leaf((), _NO_NAMES)
 
 
 class Store:
@@ -90,15 +89,18 @@ class Store:
         """Takes over what was told; the ids of sessions that are not what they were."""
         moved: set[str] = set()
         for change in changes:
-            told = _read(change.text)
+            told = _read(change.told)
             before = self._leaves.pop(change.leaf, _NOTHING)
             if told is not _NOTHING:
                 self._leaves[change.leaf] = told
-            for identifier in before.ids() - told.ids():
-                self._of[identifier] = tuple(leaf for leaf in self._of[identifier] if leaf != change.leaf)
-            for identifier in told.ids() - before.ids():
+            was, now = before.ids(), told.ids()
+            for identifier in was - now:
+                self._of[identifier] = tuple([leaf for leaf in self._of[identifier] if leaf != change.leaf])
+            for identifier in now - was:
                 self._of[identifier] = (*self._of.get(identifier, ()), change.leaf)
-            moved |= {identifier for identifier in told.unlike(before) if self._renew(identifier)}
+            for identifier in told.unlike(before) if was else now:
+                if self._renew(identifier):
+                    moved.add(identifier)
         if moved:
             self._recent = None
         return moved
@@ -152,10 +154,10 @@ class Store:
             del self._of[identifier]
             return None
         told = [self._leaves[leaf] for leaf in leaves]
-        cards = [one.cards[identifier] for one in told if identifier in one.cards]
+        cards = [card for one in told for card in one.cards if card.id == identifier]
         if not cards:
             return None
-        card = max(cards, key=lambda card: (card.rank, card.moved))
+        card = cards[0] if len(cards) == 1 else max(cards, key=lambda card: (card.rank, card.moved))
         names = [one.names[identifier] for one in told if identifier in one.names]
         name = names[-1] if names else card.name
         return Known(self.agent, self.path, card.id, card.cwd, card.place or card.cwd, name, card.title, card.moved, card.barred)
@@ -184,17 +186,17 @@ class Catalogue:
         self._changed(store.agent, [known for identifier in moved if (known := store.session(identifier)) is not None])
 
 
-def _read(text: str | None) -> _Leaf:
+def _read(data: bytes | None) -> _Leaf:
     """What a leaf told, without what only the index process needs."""
-    if text is None:
+    if data is None:
         return _NOTHING
     try:
-        told = unpacked(text)
+        told = unpacked(data)
     except (TypeError, ValueError):
         return _NOTHING
-    cards = (card._replace(cwd=sys.intern(card.cwd), place=sys.intern(card.place)) for card in told.cards)
-    return _Leaf({card.id: card for card in cards}, dict(told.names), told.holds)
+    cards = tuple([card._replace(cwd=sys.intern(card.cwd), place=sys.intern(card.place)) for card in told.cards])
+    return _Leaf(cards, dict(told.names) if told.names else _NO_NAMES, told.holds)
 
 
 def _names(known: Known | None) -> set[str]:
-    return {folded(name) for name in (known.name, known.title) if name.strip()} if known is not None else set()
+    return {name for name in (folded(known.name), folded(known.title)) if name} if known is not None else set()

@@ -5,9 +5,9 @@ Owns the form, and the size of a frame: the broker's loop decodes one at a time,
 A frame is four bytes of length, big-endian, and ``[kind, …]``:
 
 * to the index: ``["open", number, agent, store]``, ``["look", number]``;
-* to the broker: ``["told", number, [[leaf, text or nil], …]]``, ``["ready", number, watched]``.
+* to the broker: ``["told", number, [[leaf, told or nil], …]]``, ``["ready", number, watched]``.
 
-A *leaf* is one file, by a number that means it for as long as the index's database lives; ``text`` is a `shelf.Told`, packed;
+A *leaf* is one file, by a number that means it for as long as the index's database lives; ``told`` is a `shelf.Told`, packed;
 nil: the file is gone.
 """
 
@@ -25,14 +25,14 @@ LONGEST = 16 << 20
 """Bytes of a frame: one leaf with very many names."""
 
 _FRAME = 48 << 10
-"""Bytes of text after which a frame is sent: some milliseconds to decode."""
+"""Bytes after which a frame is sent: some milliseconds to decode."""
 
 
 class Change(NamedTuple):
-    """What a leaf tells now; ``text`` None: it is gone."""
+    """What a leaf tells now, packed; None: it is gone."""
 
     leaf: int
-    text: str | None
+    told: bytes | None
 
 
 class Open(NamedTuple):
@@ -92,7 +92,7 @@ def batches(number: int, changes: Iterable[Change]) -> Iterator[ToldBatch]:
     size = 0
     for change in changes:
         batch.append(change)
-        size += len(change.text or "")
+        size += len(change.told or b"")
         if size > _FRAME:
             yield ToldBatch(number, tuple(batch))
             batch, size = [], 0

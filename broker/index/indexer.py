@@ -78,7 +78,17 @@ class Indexer:
                 return False
         return True
 
+    @property
+    def pid(self) -> int:
+        """Of the index process; 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    async def news(self) -> None:
+        """Waits until anything has been told."""
+        await self._news.wait()
+
     def close(self) -> None:
+        """Nothing is told any more; the process ends with its input."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -141,8 +151,8 @@ class Indexer:
         elif isinstance(frame, Ready):
             store = self._numbers[frame.number]
             store.ready, store.watched = True, frame.watched
-            self._news.set()
-            self._news = asyncio.Event()
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _say(self, frame: Frame) -> None:
         if self._process is not None and self._process.stdin is not None:

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS leaves (
   inode INTEGER NOT NULL,
   size INTEGER NOT NULL,
   changed INTEGER NOT NULL,
-  told TEXT NOT NULL,
+  told BLOB NOT NULL,
   UNIQUE (store, path)
 );
 """
@@ -61,6 +61,7 @@ def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = OFF")  # all of it can be read again
+    connection.execute("PRAGMA cache_size = -512")  # rows are read once, and one by one after that
     return connection
 
 
@@ -122,22 +123,22 @@ class Leaves:
             except OSError:
                 continue  # what was known of it stands
             told = told._replace(cards=tuple(card._replace(place=_resolved(card.cwd)) for card in told.cards))
-            text = packed(told)
+            data = packed(told)
             number = known.number if known is not None else self._insert(file)
             self._known[file.path] = _Known(number, file.inode, file.size, file.changed)
-            rows.append((file.inode, file.size, file.changed, text, number))
+            rows.append((file.inode, file.size, file.changed, data, number))
             if len(rows) >= _TOGETHER:
                 self._write(rows)
                 rows = []
             if before is None or told != before:
-                yield Change(number, text)
+                yield Change(number, data)
         self._write(rows)
 
     def _insert(self, file: Listed) -> int:
         if not self._database.in_transaction:
             self._database.execute("BEGIN IMMEDIATE")
         cursor = self._database.execute(
-            "INSERT INTO leaves (store, path, inode, size, changed, told) VALUES (?, ?, 0, 0, 0, '')",
+            "INSERT INTO leaves (store, path, inode, size, changed, told) VALUES (?, ?, 0, 0, 0, x'')",
             (self._number, os.fsencode(file.path)),
         )
         assert cursor.lastrowid is not None

@@ -7,7 +7,6 @@ Between events it sleeps; once in a long while it looks at everything, whatever 
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import sqlite3
@@ -19,14 +18,11 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 from broker.index.feed import Change, Frames, Look, Open, Ready, batches, packed
 from broker.index.leaves import Leaves, open_database
-from shims.agent import agents
-from shims.shelf import Shelf
+from shims.shelf import Shelf, shelf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from broker.index.watching import Watching
-
-log = logging.getLogger("broker.index")
 
 _AGAIN = 0.4
 """Seconds from one look at a file to the next: transcripts are written many times a second."""
@@ -89,12 +85,12 @@ class Index:
 
     def _obey(self, frame: object) -> None:
         if isinstance(frame, Open) and frame.number not in self._stores:
-            shelf = agents()[frame.agent].shelf
-            store = _Store(frame.number, shelf, frame.store, Leaves(self._database, shelf, frame.agent, frame.store))
+            of_agent = shelf(frame.agent)
+            store = _Store(frame.number, of_agent, frame.store, Leaves(self._database, of_agent, frame.agent, frame.store))
             self._stores[frame.number] = store
             self._tell(store, store.leaves.load())
             self._tell(store, store.leaves.survey())
-            self._say(packed(Ready(store.number, watched=True)))  # asked for now; in a moment it is known how well
+            self._say(packed(Ready(store.number, watched=False)))
             self._watch(store)
         elif isinstance(frame, Look):
             self._survey(self._stores[frame.number])

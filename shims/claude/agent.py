@@ -7,6 +7,7 @@ import uuid
 
 from shims.agent import Agent, SameAgent
 from shims.claude import live, sessions
+from shims.claude.shelf import SHELF
 from shims.hazards import break_mentions
 
 
@@ -35,8 +36,8 @@ AGENT = Agent(
     holders=live.holders,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
-    names=sessions.names,
     moved=sessions.moved,
+    shelf=SHELF,
     store_variable="CLAUDE_CONFIG_DIR",
     default_store=".claude",
 )

@@ -15,9 +15,8 @@ import os
 from collections.abc import Collection
 
 from shims import tail
-from shims.agent import Found, Names, Record
+from shims.agent import Found, Record
 from shims.claude import transcript
-from shims.jsonline import parse_object
 from shims.moved import search_back
 
 
@@ -54,21 +53,3 @@ def moved(store: str, session: str, ours: Collection[str]) -> float:
         return search_back(path, lambda lines: transcript.last_of_others(lines, ours)) if path is not None else 0.0
     except OSError:
         return 0.0
-
-
-def names(store: str, session: str) -> Names:
-    """The last ``custom-title``, wherever in the file it stands, and the last generated title.
-
-    For a name that the editor gave, 2.1.197 writes it nowhere else: its live registry goes on with the derived one.
-    """
-    try:
-        path = find(store, session)
-        if path is None:
-            return Names()
-        given = tail.last_line_with(path, b'"type":"custom-title"')
-        generated = tail.last_line_with(path, b'"type":"ai-title"')
-    except OSError:
-        return Names()
-    return Names(
-        str(parse_object(given or b"").get("customTitle") or ""), str(parse_object(generated or b"").get("aiTitle") or "")
-    )

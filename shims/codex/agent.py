@@ -7,6 +7,7 @@ import secrets
 
 from shims.agent import Agent, SameAgent
 from shims.codex import live, sessions
+from shims.codex.shelf import SHELF
 
 
 def _new_key(delivery: str, token: str) -> str:
@@ -33,8 +34,8 @@ AGENT = Agent(
     holders=live.holders,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
-    names=sessions.names,
     moved=sessions.moved,
+    shelf=SHELF,
     store_variable="CODEX_HOME",
     default_store=".codex",
     longest=1 << 20,  # code points, of `turn/start` and `thread/queue/add` alike (0.171.0)

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from contextlib import closing
 
 from shims import tail
-from shims.agent import Found, Names, Record
+from shims.agent import Found, Record
 from shims.codex import transcript
 from shims.jsonline import as_object, parse_object
 from shims.moved import search_back
@@ -62,15 +62,6 @@ def moved(store: str, thread: str, ours: Collection[str]) -> float:
         return search_back(path, lambda lines: transcript.last_of_others(lines, ours)) if path is not None else 0.0
     except OSError:
         return 0.0
-
-
-def names(store: str, thread: str) -> Names:
-    """The last line of the index that names ``thread``: one is appended per rename."""
-    try:
-        line = tail.last_line_with(os.path.join(store, "session_index.jsonl"), f'"id":"{thread}"'.encode())
-    except OSError:
-        return Names()
-    return Names(str(parse_object(line or b"").get("thread_name") or ""))
 
 
 def _waits(store: str, thread: str, key: str) -> bool:

@@ -6,6 +6,7 @@ import re
 
 from shims.agent import Agent, SameAgent
 from shims.grok import live, sessions
+from shims.grok.shelf import SHELF
 from shims.hazards import break_mentions
 
 
@@ -35,8 +36,8 @@ AGENT = Agent(
     holders=live.holders,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
-    names=sessions.names,
     moved=sessions.moved,
+    shelf=SHELF,
     store_variable="GROK_HOME",
     default_store=".grok",
 )

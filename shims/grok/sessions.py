@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from shims import tail
-from shims.agent import Found, Names, Record
+from shims.agent import Found, Record
 from shims.grok import transcript
 from shims.jsonline import as_object
 from shims.moved import search_back
@@ -69,17 +69,6 @@ def moved(store: str, session: str, ours: Collection[str]) -> float:
         return search_back(os.path.join(folder, "updates.jsonl"), lambda lines: transcript.last_of_others(lines, ours))
     except OSError:
         return 0.0
-
-
-def names(store: str, session: str) -> Names:
-    """A title that somebody gave is a name, a generated one is not (1.0.41: ``title_is_manual``)."""
-    folder = find(store, session)
-    try:
-        summary = _summary(folder) if folder is not None else {}
-    except (OSError, ValueError):
-        summary = {}
-    title = str(summary.get("generated_title") or summary.get("session_summary") or "")
-    return Names(name=title) if summary.get("title_is_manual") is True else Names(title=title)
 
 
 def _from_first(path: str, key: str) -> list[bytes]:

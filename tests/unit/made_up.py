@@ -5,12 +5,17 @@ Owns nothing that outlives a test.
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.callers import Caller
+from broker.index.catalogue import Store
+from broker.index.feed import Change
 from broker.panels import Panel, Panels
 from broker.peers import Peer
 from broker.processes import ProcessId
 from broker.wire import Register, SessionState
 from shims.agent import Agent, agents
+from shims.shelf import Card, Told, packed
 
 HERE = ProcessId(70_000_001, 1)
 """The editor process of the caller's window."""
@@ -29,6 +34,15 @@ class World:
 
     def __init__(self) -> None:
         self.panels = Panels(lambda _: None)
+        self.stores = {agent: Store(agent, f"/h/{agent}") for agent in agents()}
+        for store in self.stores.values():
+            store.ready = store.watched = True
+
+    def knows(self, identifier: str, agent: str = "claude", **facts: Any) -> None:
+        """A session that stands in the records; ``facts`` are those of its card."""
+        cwd = facts.pop("cwd", "/w")
+        card = Card(identifier, cwd=cwd, place=cwd, **facts)
+        self.stores[agent].apply([Change(len(self.stores[agent]) + 1, packed(Told(cards=(card,))))])
 
     def opens(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.processes import identify
-from shims.agent import Found, Names, Record
+from shims.agent import Found, Record
 from shims.grok import live, sessions
 
 SESSION, KEY, OTHER, TOKEN = "01a2-s1", "dlv_1", "6224c6a5", "req_1796057219366_33ee41"
@@ -146,15 +146,6 @@ def test_when_somebody_else_last_moved_it(store: Store, lines: list[Frame], move
     """Two sessions used within one second are told apart; to open a session is not to use it."""
     store.write(*lines)
     assert sessions.moved(str(store.path), SESSION, [KEY]) == moved
-
-
-@pytest.mark.requirement("SH-20")
-def test_names(store: Store) -> None:
-    store.write(generated_title="a description")
-    assert sessions.names(str(store.path), SESSION) == Names(title="a description")
-    store.write(generated_title="mine", title_is_manual=True)
-    assert sessions.names(str(store.path), SESSION) == Names(name="mine")
-    assert sessions.names(str(store.path), "other") == Names()
 
 
 @pytest.mark.requirement("SE-09")

@@ -13,6 +13,7 @@ from broker.guards import MAX_CHARACTERS
 from broker.resolve import Selected
 from broker.settings import CallerSettings
 from broker.wire import SessionState
+from shims.agent import agents
 from tests.unit.made_up import CLAUDE, CODEX, World, caller_in
 
 NAMED_ONLY = CallerSettings(require_explicit_target=True)
@@ -21,7 +22,7 @@ CODEX_CALLER, CLAUDE_CALLER = Caller("codex", "t1", "made up"), Caller("claude",
 
 def target(session: str = "s1", agent: str = "claude", **state: object) -> Selected:
     made = SessionState(session)._replace(**state)  # type: ignore[arg-type]
-    return Selected(World().opens(made, agent=agent), made, "caller")
+    return Selected(agents()[agent], World().opens(made, agent=agent), made, None, "caller")
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str, str, str]] = {
@@ -112,7 +113,7 @@ ALLOWED: dict[str, Callable[[], object]] = {
     "a conversation to come": lambda: guards.check_not_self(CLAUDE_CALLER, target("")),
     "who takes messages": lambda: guards.check_accepts(target()),
     "who is busy": lambda: guards.check_accepts(target(accepts_busy=False, turn_since=5.0)),
-    "a panel without a conversation": lambda: guards.check_accepts(Selected(target().panel, None, "new")),
+    "a panel without a conversation": lambda: guards.check_accepts(Selected(CLAUDE, target().panel, None, None, "new")),
 }
 
 
@@ -128,8 +129,8 @@ def test_a_session_never_sends_to_itself_by_whatever_way_it_was_found() -> None:
     panel = world.opens(SessionState("s1"), SessionState("s2"))
     for by in ("caller", "panel-focus", "new"):
         with pytest.raises(Refusal, match="the one that is calling"):
-            guards.check_not_self(caller_in(panel, "s1"), Selected(panel, panel.sessions[0], by))
-        guards.check_not_self(caller_in(panel, "s1"), Selected(panel, panel.sessions[1], by))
+            guards.check_not_self(caller_in(panel, "s1"), Selected(CLAUDE, panel, panel.sessions[0], None, by))
+        guards.check_not_self(caller_in(panel, "s1"), Selected(CLAUDE, panel, panel.sessions[1], None, by))
 
 
 @pytest.mark.requirement("DE-50", "MC-05")

@@ -214,7 +214,7 @@ def test_a_reader_that_nobody_waits_for_is_ended(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(reader_module, "_PROGRAM", str(program))
 
     async def story() -> None:
-        asked = asyncio.ensure_future(Reader().names("claude", "/s", "a"))
+        asked = asyncio.ensure_future(Reader().record("claude", "/s", "a", "k"))
         number = int(await asyncio.get_running_loop().run_in_executor(None, pid.read_text))
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):

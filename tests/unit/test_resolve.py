@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,15 @@ from broker import status
 from broker.callers import Caller
 from broker.errors import Refusal
 from broker.panels import Panel
-from broker.resolve import Selected, resolve, tied
+from broker.pins import Pin
+from broker.resolve import Asked, Seen, Selected, resolve, tied
+from broker.scope import within
 from broker.wire import SessionState
 from tests.unit.made_up import CLAUDE, CODEX, HERE, THERE, World, caller_in
 
 S = SessionState
+
+NOW = 1_800_000_000.0
 
 
 def refused(world: World, caller: Caller, **asked: Any) -> Refusal:
@@ -36,8 +39,13 @@ def find(
     new: bool = False,
     codex: bool = False,
     moved: dict[str, float] | None = None,
+    pin: Pin | None = None,
+    held: frozenset[str] = frozenset(),
+    **more: Any,
 ) -> Selected:
-    return resolve(CODEX if codex else CLAUDE, caller, world.panels, session=session, new=new, moved=moved)
+    target = CODEX if codex else CLAUDE
+    asked = Asked(target, caller, session, new, **{"place": "/w", "now": NOW, **more})
+    return resolve(asked, Seen(world.panels, world.stores[target.name], pin, held, moved or {}))
 
 
 @pytest.fixture
@@ -125,8 +133,8 @@ def test_a_name_that_two_sessions_answer_to_is_nobody(world: World, caller: Call
     error = refused(world, caller, session="TESTS")
     assert error.code == "ambiguous_name"
     assert "2 Claude Code sessions" in str(error)
-    assert "a in /w/one, name given" in str(error)
-    assert "b in /w/two, name generated" in str(error)
+    assert "a in /w/one, last active at an unknown time, name given, open" in str(error)
+    assert "b in /w/two, last active at an unknown time, name generated, open" in str(error)
 
 
 @pytest.mark.requirement("SE-24")
@@ -364,17 +372,7 @@ def test_a_new_conversation_opens_nowhere_else(world: World, caller: Caller, els
     ],
 )
 def test_scope_is_the_directory_below_above_or_anything(where: str, scopes: set[str]) -> None:
-    assert {scope for scope in ("cwd", "tree", "any") if status.in_scope(where, "/p/q", scope)} == scopes
-
-
-@pytest.mark.requirement("SE-10")
-def test_paths_are_compared_as_they_really_are(tmp_path: Path) -> None:
-    (tmp_path / "real" / "below").mkdir(parents=True)
-    (tmp_path / "link").symlink_to("real")
-    assert status.in_scope(str(tmp_path / "link" / "below"), str(tmp_path / "real"), "cwd")
-    assert status.in_scope(str(tmp_path / "real"), str(tmp_path / "link"), "cwd")
-    assert status.in_scope("/anywhere", "/", "cwd")
-    assert not status.in_scope(str(tmp_path / "link"), os.path.join(tmp_path, "other"), "tree")
+    assert {scope for scope in ("cwd", "tree", "any") if within(os.path.normpath(where), "/p/q", scope)} == scopes
 
 
 @pytest.mark.requirement("SE-10", "SE-21")
@@ -382,7 +380,8 @@ def test_a_list_shows_every_window_but_only_its_scope(world: World) -> None:
     me = world.opens(S("me", cwd="/p"), cwd="/p")
     world.opens(S("b", cwd="/p/q"), window=THERE, cwd="/p")
     world.opens(S("c"), cwd="/elsewhere")
-    listed = status.list_sessions(world.panels, caller_in(me), which=("claude",), cwd="/p", scope="cwd", limit=9)
+    view = status.View(world.panels, caller_in(me), "/p", "cwd", {"claude": world.stores["claude"]}, {}, 1)
+    listed = status.list_sessions(view, limit=9)
     assert [(line["id"], line["reached_by"], line["is_this_session"]) for line in listed] == [
         ("me", "panel of this window", True),
         ("b", "panel of another window", False),

@@ -380,7 +380,7 @@ def test_any_bytes_cut_anywhere_come_to_the_same(scratch: Store, content: bytes,
     assert told == SHELF.read(scratch.path, scratch.now(), None)
     assert told.read == content.rfind(b"\n") + 1
     assert told.cards[0].id == SESSION
-    packed(told).encode()
+    assert unpacked(packed(told)) == told
 
 
 words = st.text(max_size=8) | st.sampled_from(["user", "assistant", "summary", "custom-title", "ai-title"])
