@@ -1,135 +1,176 @@
-"""Who is calling, decided from evidence (EN-20, panel part). No claim of a caller's own is believed.
+"""Who is calling, decided from evidence (EN-20). No claim of a caller's own is believed.
 
-Owns the ranking of evidence. The pid of the MCP process is the kernel's; from it the ancestors are walked once. What the
-call itself carries (Codex's thread, Claude's tool use), or the process (Grok's session), says which session of a panel it
-is, and counts only where the ancestors say the same panel.
+Owns the ranking of evidence. The pid of the MCP process is the kernel's; from it the ancestors are walked once, and the nearest
+agent among them is who calls. Which of its sessions that is, the call itself says, else the shim above the agent or the agent's
+own registry of live sessions, else a variable that the agent keeps exact. Each counts only for the agent that it belongs to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from broker.errors import Refusal
 from broker.panels import Panel, Panels
-from broker.processes import ProcessId, ancestors, executable
-from shims.agent import Agent, agents
+from broker.processes import ProcessId, ancestors, executable, variables
+from shims.agent import Agent, agent, agents
 
-CODEX_TURN = "x-codex-turn-metadata"
-CLAUDE_TOOL_USE = "claudecode/toolUseId"
-GROK_SESSION = "GROK_SESSION_ID"
-"""Grok runs one server process per session, and tells it whose it is; a Claude that a Grok started has inherited it."""
+SELF = "CROSS_AGENT_SELF"
+SELF_SESSION = "CROSS_AGENT_SELF_SESSION"
+
+_HELD = "the agent's own registry of live sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The session a call comes from. ``agent`` empty: nobody known. ``how`` names the evidence."""
+    """The session a call comes from. ``agent`` empty: nobody known. ``how`` names the evidence.
+
+    ``store`` is the data directory of ``agent`` as this caller sees it (SE-13).
+    """
 
     agent: str = ""
     session: str = ""
     how: str = "unknown"
     panel: Panel | None = None
+    store: str = ""
 
     @property
     def window(self) -> ProcessId | None:
         return self.panel.window if self.panel is not None else None
 
 
-def identify_caller(process: ProcessId, meta: Mapping[str, Any], environment: Mapping[str, str], panels: Panels) -> Caller:
+class Ancestor(NamedTuple):
+    """A process above the caller; ``agent``: the one that it is."""
+
+    process: ProcessId
+    agent: Agent | None
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """What the process table and the files of the nearest agent say of a process. ``line`` begins with its parent."""
+
+    line: tuple[Ancestor, ...] = ()
+    held: str = ""
+    """The session that the nearest agent's process holds, by the agent's own registry."""
+    environment: Mapping[str, str] | None = None
+    """What matters here of the environment that the nearest agent's process was started with; None: it cannot be read."""
+
+
+def descent_of(process: ProcessId) -> Descent:
+    """Looks at processes and at a file, so it runs beside the loop."""
+    line = tuple(Ancestor(above, _agent_of(above)) for above in ancestors(process.pid)[1:])
+    for above, described in line:
+        if described is not None:
+            environment = variables(above.pid, ("HOME", described.store_variable, SELF_SESSION))
+            return Descent(line, described.held_by(described.store_in(environment or {}), above), environment)
+    return Descent(line)
+
+
+def identify_caller(descent: Descent, meta: Mapping[str, Any], environment: Mapping[str, str], panels: Panels) -> Caller:
     """The caller behind an MCP process.
 
     Args:
-        process: the MCP process, proven by the kernel.
+        descent: of the MCP process, which is proven by the kernel.
         meta: the call's ``_meta``.
-        environment: the process's ``CROSS_AGENT_*``, and what agents told it of its session.
+        environment: the process's ``CROSS_AGENT_*``, its baseline, and what agents told it of its session.
 
     Raises:
         Refusal: the registration says that the caller is another agent than it is.
     """
-    caller = _by_evidence(ancestors(process.pid), meta, environment.get(GROK_SESSION, ""), panels)
-    named = environment.get("CROSS_AGENT_SELF", "").strip().lower()
+    caller = _by_evidence(descent, meta, environment, panels)
+    named = environment.get(SELF, "").strip().lower()
     if named not in agents():
         return caller
     if not caller.agent:
-        return Caller(named, "", "CROSS_AGENT_SELF, which names no session")
+        return Caller(named, "", f"{SELF}, which names no session", store=agent(named).store_in(environment))
     if caller.agent != named:
         raise Refusal(
             "contradictory_caller",
-            f"CROSS_AGENT_SELF says {named}, but the call comes from {caller.agent}",
-            "Remove CROSS_AGENT_SELF from this registration: callers are known without it.",
+            f"{SELF} says {named}, but the call comes from {caller.agent}",
+            f"Remove {SELF} from this registration: callers are known without it.",
         )
     return caller
 
 
-def _by_evidence(line: list[ProcessId], meta: Mapping[str, Any], grok_session: str, panels: Panels) -> Caller:
-    panel, between = _panel_above(line, panels)
-    nested = len(between) > 1 or any(described.name != panel.agent for described in between) if panel is not None else False
-    if panel is not None and not nested:
-        return _in_panel(panel, meta, grok_session)
-    nearest = _nearest_agent(line[1:])
-    if nearest is not None:
-        thread, _ = _codex_thread(meta)
-        if nearest.name == "codex" and thread and not panels.hosting("codex", thread):
-            return Caller("codex", thread, "the call's thread id")
-        if nearest.name == "grok" and grok_session:
-            # With a leader its servers are children of whichever client came first; what it tells them stays right (1.0.41).
-            hosts = panels.hosting("grok", grok_session)
-            return Caller("grok", grok_session, GROK_SESSION, hosts[0] if len(hosts) == 1 else None)
-        return Caller(nearest.name, "", "the program that started the call")
-    return Caller()
+def _by_evidence(descent: Descent, meta: Mapping[str, Any], environment: Mapping[str, str], panels: Panels) -> Caller:
+    panel, between = _panel_above(descent.line, panels)
+    if panel is not None and (not between or (len(between) == 1 and between[0].name == panel.agent)):
+        return _in_panel(panel, agent(panel.agent), meta, environment, descent.held if between else "")
+    if not between:
+        return Caller()
+    nearest = between[0]
+    started = descent.environment if descent.environment is not None else environment
+    caller = _in_no_panel(nearest, meta, environment, descent.held, panels)
+    if caller is None and panel is None and len(between) == 1:  # an agent that another one has started has inherited it
+        caller = _by_self_session(nearest, started)
+    caller = caller or Caller(nearest.name, "", "the program that started the call")
+    return replace(caller, store=caller.panel.store if caller.panel is not None else nearest.store_in(started))
 
 
-def _in_panel(panel: Panel, meta: Mapping[str, Any], grok_session: str) -> Caller:
-    thread, how = _codex_thread(meta)
-    if panel.agent == "codex" and thread:
-        if panel.session(thread) is not None:
-            return Caller("codex", thread, how, panel)
-        return Caller("codex", "", "a thread that the panel does not show", panel)
-    if panel.agent == "grok" and grok_session:
-        if panel.session(grok_session) is not None:
-            return Caller("grok", grok_session, GROK_SESSION, panel)
-        return Caller("grok", "", "a session that the panel does not show", panel)
-    tool_use = meta.get(CLAUDE_TOOL_USE)
+def _in_panel(panel: Panel, described: Agent, meta: Mapping[str, Any], environment: Mapping[str, str], held: str) -> Caller:
+    def caller(session: str, how: str) -> Caller:
+        return Caller(panel.agent, session, how, panel, panel.store)
+
+    origin = described.origin(meta)
+    told = _told(described, environment)
+    if named := origin.session or told:
+        if panel.session(named) is None:
+            return caller("", "a session that the panel does not show")
+        return caller(named, origin.how if origin.session else described.session_variable)
     for state in panel.sessions:
-        if isinstance(tool_use, str) and tool_use in state.tool_uses:
-            return Caller(panel.agent, state.id, "the tool use that the panel showed", panel)
-    if len(panel.sessions) == 1:
-        return Caller(panel.agent, panel.sessions[0].id, "the panel that the call descends from", panel)
-    return Caller(panel.agent, "", "a panel with several sessions", panel)
+        if origin.tool_use and origin.tool_use in state.tool_uses:
+            return caller(state.id, "the tool use that the panel showed")
+    if len(panel.sessions) == 1 and panel.sessions[0].id:
+        return caller(panel.sessions[0].id, "the panel that the call descends from")
+    if held:
+        return caller(held, _HELD)
+    return caller("", "a panel with several sessions" if len(panel.sessions) > 1 else "a panel without a session")
 
 
-def _codex_thread(meta: Mapping[str, Any]) -> tuple[str, str]:
-    """The thread that a Codex call belongs to: a sub-agent's is its parent's (0.147.0 to 0.171.0)."""
-    turn = meta.get(CODEX_TURN)
-    turn = turn if isinstance(turn, Mapping) else {}
-    parent = turn.get("parent_thread_id")
-    if isinstance(parent, str) and parent:
-        root = turn.get("session_id")
-        return (root if isinstance(root, str) and root else parent), "the parent thread of the calling sub-agent"
-    thread = meta.get("threadId") or turn.get("thread_id")
-    return (thread, "the call's thread id") if isinstance(thread, str) else ("", "")
+def _in_no_panel(
+    described: Agent, meta: Mapping[str, Any], environment: Mapping[str, str], held: str, panels: Panels
+) -> Caller | None:
+    """An agent that runs in a terminal, headless, or in the shell of another; None: nothing names its session."""
+    origin = described.origin(meta)
+    if held and not origin.session:
+        return Caller(described.name, held, _HELD)
+    session = origin.session or _told(described, environment)
+    if not session:
+        return None
+    hosts = panels.hosting(described.name, session)
+    if hosts and not described.strays:
+        return Caller(described.name, "", "a session of a panel that the call does not come from")
+    how = origin.how if origin.session else described.session_variable
+    return Caller(described.name, session, how, hosts[0] if len(hosts) == 1 else None)
 
 
-def _panel_above(line: list[ProcessId], panels: Panels) -> tuple[Panel | None, list[Agent]]:
-    """The nearest panel, and the agents between the caller and its shim.
+def _told(described: Agent, environment: Mapping[str, str]) -> str:
+    """The session that the agent has told the caller's process; another agent's variable has been inherited."""
+    return environment.get(described.session_variable, "") if described.session_variable else ""
+
+
+def _by_self_session(described: Agent, environment: Mapping[str, str]) -> Caller | None:
+    """What the broker has told the turn that it started: the agent's own process, and not its child, shows that."""
+    name, _, session = environment.get(SELF_SESSION, "").partition(":")
+    return Caller(name, session, SELF_SESSION) if name == described.name and session else None
+
+
+def _panel_above(line: tuple[Ancestor, ...], panels: Panels) -> tuple[Panel | None, list[Agent]]:
+    """The nearest panel, and the agents between the caller and its shim; without a panel, all of them.
 
     One is the panel's own. Another one below it (a Codex that a Claude has started in its shell) calls for itself, and not
     for the panel.
     """
     between: list[Agent] = []
-    for process in line[1:]:
+    for process, described in line:
         panel = panels.by_process(process)
         if panel is not None:
             return panel, between
-        described = _agent_of(process)
         if described is not None:
             between.append(described)
     return None, between
-
-
-def _nearest_agent(line: list[ProcessId]) -> Agent | None:
-    return next((described for process in line if (described := _agent_of(process)) is not None), None)
 
 
 def _agent_of(process: ProcessId) -> Agent | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Collection
 from typing import NamedTuple
 
 _PROC = sys.platform == "linux"
@@ -86,6 +87,23 @@ def argv(pid: int) -> list[str]:
         return psutil.Process(pid).cmdline()
     except psutil.Error:
         return []
+
+
+def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
+    """Those of ``names`` that ``pid`` was started with, None where it cannot be told. Nothing else of it is kept."""
+    if _PROC:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")]
+        except OSError:
+            return None
+        return {name: value for name, _, value in reversed(entries) if name in names}  # of two, the first counts
+    import psutil
+
+    try:
+        return {name: value for name, value in psutil.Process(pid).environ().items() if name in names}
+    except psutil.Error:
+        return None
 
 
 def open_death_watch(process: ProcessId) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from broker import status
 from broker.book import Book
-from broker.callers import Caller, identify_caller
+from broker.callers import Caller, descent_of, identify_caller
 from broker.clock import wall_clock
 from broker.errors import Refusal
 from broker.events import Events
@@ -93,7 +93,8 @@ class Service:
         while behind and not any(self._panels.is_ready(shim) for shim in behind):
             if not await self._panels.change(deadline):
                 break
-        return identify_caller(process, meta, {**opened.environment, **opened.settings}, self._panels)
+        descent = await asyncio.get_running_loop().run_in_executor(None, descent_of, process)
+        return identify_caller(descent, meta, {**opened.environment, **opened.settings}, self._panels)
 
     async def send(self, call: SendCall) -> dict[str, Any]:
         return await self._sends.send(call)

@@ -7,7 +7,6 @@ read. Everything is in memory; nobody waits for a disk here.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping
 
 from broker.callers import Caller
@@ -53,11 +52,8 @@ class Sight:
         return found
 
     def store(self, agent: Agent, caller: Caller, environment: Mapping[str, str]) -> Store:
-        if caller.agent == agent.name and caller.panel is not None and caller.panel.store:
-            return self._indexer.open(agent.name, caller.panel.store)
-        given = environment.get(agent.store_variable, "")
-        home = environment.get("HOME") or os.path.expanduser("~")
-        return self._indexer.open(agent.name, given or os.path.join(home, agent.default_store))
+        own = caller.store if caller.agent == agent.name else ""
+        return self._indexer.open(agent.name, own or agent.store_in(environment))
 
     async def held(self, agent: Agent, store: Store) -> Mapping[str, tuple[ProcessId, ...]]:
         """Which sessions living processes hold, by the agent's own registry.

@@ -6,14 +6,16 @@ this; everything odd about one of them is a field or a function here, with the m
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import shims
 from broker.processes import ProcessId
@@ -45,6 +47,15 @@ class Record:
     turn: str = ""
 
 
+class Origin(NamedTuple):
+    """What a call of a tool carries of where it comes from, in its ``_meta``; ``how`` names the evidence for ``session``."""
+
+    session: str = ""
+    how: str = ""
+    tool_use: str = ""
+    """The agent's id for this use of the tool: whoever was seen beginning it makes the call."""
+
+
 class SameAgent(str, Enum):
     """What a send to a session of the sender's own kind needs (DE-51)."""
 
@@ -67,6 +78,10 @@ class Agent:
         new_key: the agent-side key of a delivery, from its id and its request token (empty for what is not awaited).
         disarm: makes text harmless that would act on arrival, and says what was changed.
         holders: which processes hold a session, by the agent's own registry or lock: (store, session) → processes.
+        held_by: the session that a process holds, by the same registry where it tells: (store, process) → id, or empty.
+        origin: what the ``_meta`` of a call says of the session that makes it.
+        session_variable: by which it tells an MCP server exactly whose it is; empty when it does not, or not for long.
+        strays: its MCP servers may be children of another of its processes than the one that has the session.
         record: what the agent's files say of a key: (store, session, key) → Record. Blocking; run in the reader process.
         answer_naming: the final words of the turn that closes with a token: (store, session, token) → Record. Blocking.
         moved: when somebody other than us last moved a session, by its records, 0 when they do not say: (store, session, the
@@ -86,6 +101,8 @@ class Agent:
     new_key: Callable[[str, str], str]
     disarm: Callable[[str], tuple[str, tuple[str, ...]]]
     holders: Callable[[str, str], list[ProcessId]]
+    held_by: Callable[[str, ProcessId], str]
+    origin: Callable[[Mapping[str, Any]], Origin]
     record: Callable[[str, str, str], Record]
     answer_naming: Callable[[str, str, str], Record]
     moved: Callable[[str, str, Collection[str]], float]
@@ -93,6 +110,13 @@ class Agent:
     store_variable: str
     default_store: str
     longest: int | None = None
+    session_variable: str = ""
+    strays: bool = False
+
+    def store_in(self, environment: Mapping[str, str]) -> str:
+        """Its data directory as a process with ``environment`` sees it."""
+        home = environment.get("HOME") or os.path.expanduser("~")
+        return environment.get(self.store_variable) or os.path.join(home, self.default_store)
 
 
 @cache

@@ -116,7 +116,10 @@ class Shelf(Protocol):
         ...
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
-        """Which processes really hold which session at this moment, of those that registries name. Quick; but it may wait for the kernel."""
+        """Which processes really hold which session at this moment, of those that registries name.
+
+        It reads no stores, but may wait for the kernel.
+        """
         ...
 
 

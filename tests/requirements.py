@@ -50,6 +50,7 @@ PARTLY: dict[str, str] = {
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
     "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",
     "MC-33": f"a cancelled call is owed no answer; `reload` comes with {COMMANDS}",
+    **dict.fromkeys(_ids("SE", "1-3 5 14"), f"the stores are read; the index that asks for them comes with {SESSIONS}"),
     "SE-08": f"turns that name a request, in each agent's records; reading any session's answer comes with {SESSIONS}",
     "SE-10": f"scope bounds the listing of panels; stores come with {SESSIONS}",
     "SE-20": f"panels of this and other windows; pins, stores and new conversations on disk come with {SESSIONS}",
@@ -63,7 +64,7 @@ PARTLY: dict[str, str] = {
 
 DEFERRED: dict[str, str] = {
     **dict.fromkeys(_ids("LD", "1-9"), DOORS),
-    **dict.fromkeys(_ids("SE", "1-3 5-7 11-14 25 27 30 31"), SESSIONS),
+    **dict.fromkeys(_ids("SE", "6 7 11-13 25 27 30 31"), SESSIONS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
     **dict.fromkeys(_ids("DE", "24 32 34 36 43 46 52 53 55"), DURABLE),
     **dict.fromkeys(_ids("EN", "11-17"), DURABLE),

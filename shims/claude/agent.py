@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
-from shims.agent import Agent, SameAgent
+from shims.agent import Agent, Origin, SameAgent
 from shims.claude import live, sessions
 from shims.claude.shelf import SHELF
 from shims.hazards import break_mentions
@@ -23,6 +25,12 @@ def _disarm(text: str) -> tuple[str, tuple[str, ...]]:
     return text, (note,) if broken else ()
 
 
+def _origin(meta: Mapping[str, Any]) -> Origin:
+    """The id of the ``tool_use`` block that this call answers (2.1.197, 2.1.332)."""
+    tool_use = meta.get("claudecode/toolUseId")
+    return Origin(tool_use=tool_use) if isinstance(tool_use, str) else Origin()
+
+
 AGENT = Agent(
     name="claude",
     product="Claude Code",
@@ -34,6 +42,8 @@ AGENT = Agent(
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,
+    held_by=live.held_by,
+    origin=_origin,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
     moved=sessions.moved,

@@ -54,6 +54,12 @@ def read(store: str, pid: int) -> Record | None:
         return None
 
 
+def held_by(store: str, process: ProcessId) -> str:
+    """The session that ``process`` has open now. Its environment is no such word: `/clear` and `--continue` move the id."""
+    record = read(store, process.pid)
+    return record.session if record is not None and record.process == process else ""
+
+
 def holders(store: str, session: str) -> list[ProcessId]:
     """Every living process that holds ``session``."""
     try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
-from shims.agent import Agent, SameAgent
+from broker.processes import ProcessId
+from shims.agent import Agent, Origin, SameAgent
 from shims.codex import live, sessions
 from shims.codex.shelf import SHELF
 
@@ -21,6 +24,24 @@ def _disarm(text: str) -> tuple[str, tuple[str, ...]]:
     return text, ()
 
 
+def _origin(meta: Mapping[str, Any]) -> Origin:
+    """The thread that a call belongs to: a sub-agent's is its parent's (0.147.0 to 0.171.0)."""
+    turn = meta.get("x-codex-turn-metadata")
+    turn = turn if isinstance(turn, Mapping) else {}
+    parent = turn.get("parent_thread_id")
+    if isinstance(parent, str) and parent:
+        root = turn.get("session_id")
+        return Origin(root if isinstance(root, str) and root else parent, "the parent thread of the calling sub-agent")
+    thread = meta.get("threadId") or turn.get("thread_id")
+    return Origin(thread, "the call's thread id") if isinstance(thread, str) else Origin()
+
+
+def _held_by(store: str, process: ProcessId) -> str:
+    """One process holds as many threads as its client has opened; which of them calls, the call says."""
+    del store, process
+    return ""
+
+
 AGENT = Agent(
     name="codex",
     product="Codex",
@@ -32,6 +53,8 @@ AGENT = Agent(
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,
+    held_by=_held_by,
+    origin=_origin,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
     moved=sessions.moved,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from shims.agent import Agent, SameAgent
+from broker.processes import ProcessId
+from shims.agent import Agent, Origin, SameAgent
 from shims.grok import live, sessions
 from shims.grok.shelf import SHELF
 from shims.hazards import break_mentions
@@ -23,6 +26,18 @@ def _disarm(text: str) -> tuple[str, tuple[str, ...]]:
     return text, (note,) if broken else ()
 
 
+def _origin(meta: Mapping[str, Any]) -> Origin:
+    """A call names no session (1.0.41)."""
+    del meta
+    return Origin()
+
+
+def _held_by(store: str, process: ProcessId) -> str:
+    """Of its processes only the terminal registers, and a leader's servers are not its children (1.0.41)."""
+    del store, process
+    return ""
+
+
 AGENT = Agent(
     name="grok",
     product="Grok Build",
@@ -34,10 +49,14 @@ AGENT = Agent(
     new_key=_new_key,
     disarm=_disarm,
     holders=live.holders,
+    held_by=_held_by,
+    origin=_origin,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
     moved=sessions.moved,
     shelf=SHELF,
     store_variable="GROK_HOME",
     default_store=".grok",
+    session_variable="GROK_SESSION_ID",  # one server process per session, also of two sessions of one process (1.0.41)
+    strays=True,  # with a leader they are children of whichever client came first; what it tells them stays right (1.0.41)
 )

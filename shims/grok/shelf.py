@@ -6,6 +6,7 @@ summary or a registry says is `summary`, the editors' databases are `tabs`. Read
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -142,18 +143,20 @@ def _path_of(directory: str) -> str:
 
 
 def _content(path: str, longest: int) -> bytes:
-    """The whole file; empty when it is longer, or no file. Raises OSError."""
+    """The whole file; empty when it is longer. Raises OSError."""
     with _opened(path) as (descriptor, size):
         return os.pread(descriptor, size, 0) if size <= longest else b""
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[int, int]]:
-    """A file and its size, 0 for what is no file. Raises OSError."""
+    """A file and its size. Raises OSError, also for what is no file: a FIFO would be waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
-        yield descriptor, status.st_size if stat.S_ISREG(status.st_mode) else 0
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "no file", path)
+        yield descriptor, status.st_size
     finally:
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""``python -m tests.bench [--write] [shim|observation|mcp|idle …]``: measures, prints, and compares with the last page.
+"""``python -m tests.bench [--write] [shim|observation|mcp|idle|sessions …]``: measures, prints, and compares with the last page.
 
 Ends with 1 when a figure has become twice as bad as on the last page. ``--write`` keeps what was measured as docs/bench.md.
 """
@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import idle, mcp, observation, page, shim
+from tests.bench import idle, mcp, observation, page, sessions, shim
 
-GROUPS = {"shim": shim.figures, "observation": observation.figures, "mcp": mcp.figures, "idle": idle.figures}
+GROUPS = {
+    "shim": shim.figures,
+    "observation": observation.figures,
+    "mcp": mcp.figures,
+    "idle": idle.figures,
+    "sessions": sessions.figures,
+}
 
 
 def main() -> int:

@@ -84,8 +84,16 @@ def _codex(store: Path, number: int, cwd: str) -> None:
     day = 1 + number % 28
     folder = store / "sessions" / "2026" / "11" / f"{day:02}"
     folder.mkdir(parents=True, exist_ok=True)
-    meta: dict[str, object] = {"session_id": thread, "id": thread, "timestamp": _stamp(number), "cwd": cwd, "originator": "codex_vscode",
-            "cli_version": "0.171.0", "source": "vscode", "base_instructions": {"text": _WORDS * 8}}  # fmt: skip
+    meta: dict[str, object] = {
+        "session_id": thread,
+        "id": thread,
+        "timestamp": _stamp(number),
+        "cwd": cwd,
+        "originator": "codex_vscode",
+        "cli_version": "0.171.0",
+        "source": "vscode",
+        "base_instructions": {"text": _WORDS * 8},
+    }
     rows: list[tuple[str, dict[str, object]]] = [("session_meta", meta)]
     for turn in range(4):
         rows.append(("event_msg", {"type": "user_message", "message": f"question {turn} of {number}"}))

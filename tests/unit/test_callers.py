@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker import callers, panels
-from broker.callers import CLAUDE_TOOL_USE, CODEX_TURN, Caller, identify_caller
+from broker.callers import Caller, descent_of, identify_caller
 from broker.errors import Refusal
 from broker.panels import Panel
 from broker.processes import ProcessId
 from broker.wire import SessionState
+from shims.claude import live
 from tests.unit.made_up import World
 
 S = SessionState
+
+CODEX_TURN = "x-codex-turn-metadata"
+CLAUDE_TOOL_USE = "claudecode/toolUseId"
 
 
 class Table:
@@ -24,6 +31,10 @@ class Table:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._parents: dict[int, int] = {}
         self._programs: dict[int, str] = {}
+        self.environments: dict[int, dict[str, str] | None] = {}
+        """What a process was started with; None: it cannot be read."""
+        monkeypatch.setattr(callers, "variables", self.variables)
+        monkeypatch.setattr(live, "identify", lambda pid: ProcessId(pid, pid) if pid in self._parents else None)
         for module in (callers, panels):
             monkeypatch.setattr(module, "ancestors", self.ancestors)
             monkeypatch.setattr(module, "executable", self._programs.get)
@@ -49,6 +60,22 @@ class Table:
             pid = self._parents[pid]
         return found
 
+    def variables(self, pid: int, names: Collection[str]) -> dict[str, str] | None:
+        environment = self.environments.get(pid, {})
+        return None if environment is None else {name: value for name, value in environment.items() if name in names}
+
+
+def parent(process: ProcessId) -> ProcessId:
+    """Of a process in the table that was not put below another one: the one listed before it."""
+    return ProcessId(process.pid - 1, process.pid - 1)
+
+
+def registered(store: Path, agent: ProcessId, session: str, start: int | None = None) -> None:
+    """Claude's registry shows ``session`` for a process that started then."""
+    (store / "sessions").mkdir(parents=True, exist_ok=True)
+    record = {"pid": agent.pid, "procStart": str(agent.start if start is None else start), "sessionId": session}
+    (store / "sessions" / f"{agent.pid}.json").write_text(json.dumps(record))
+
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Table:
@@ -72,9 +99,16 @@ def shim(table: Table, world: World, *sessions: SessionState, agent: str = "clau
 def who(
     world: World, process: ProcessId, meta: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None
 ) -> tuple[str, str, Panel | None]:
-    found = identify_caller(process, meta or {}, settings or {}, world.panels)
-    assert found.how
+    found = caller(world, process, meta, settings)
     return found.agent, found.session, found.panel
+
+
+def caller(
+    world: World, process: ProcessId, meta: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None
+) -> Caller:
+    found = identify_caller(descent_of(process), meta or {}, settings or {}, world.panels)
+    assert found.how
+    return found
 
 
 def turn(**fields: str) -> dict[str, Any]:
@@ -184,8 +218,7 @@ def test_an_agent_that_a_panels_agent_has_started_calls_for_itself(
 ) -> None:
     """`codex exec`, or `claude -p`, in the shell of a Claude panel."""
     panel, process = shim(table, world, S("s1"))
-    claude = ProcessId(process.pid - 1, process.pid - 1)
-    nested = table.below(claude, "/bin/bash", program, "/usr/bin/python3")
+    nested = table.below(parent(process), "/bin/bash", program, "/usr/bin/python3")
     assert who(world, nested, meta) == (*expected, None)
     assert who(world, process) == ("claude", "s1", panel)
 
@@ -271,7 +304,7 @@ def test_agents_are_known_by_the_program_that_runs(table: Table, world: World, p
 @pytest.mark.requirement("EN-20")
 def test_a_process_that_is_gone_is_nobody(table: Table, world: World) -> None:
     del table
-    assert identify_caller(ProcessId(7, 7), {}, {}, world.panels) == Caller()
+    assert identify_caller(descent_of(ProcessId(7, 7)), {}, {}, world.panels) == Caller()
 
 
 @pytest.mark.requirement("EN-20")
@@ -279,3 +312,126 @@ def test_a_pid_that_is_somebody_elses_by_now_is_no_panel(table: Table, world: Wo
     panel, process = shim(table, world, S("s1"))
     world.panels._panels[ProcessId(panel.process.pid, 1)] = world.panels._panels.pop(panel.process)
     assert who(world, process) == ("claude", "", None)  # its agent stands above it, but no panel of ours
+
+
+# An agent's own registry
+
+
+TERMINAL = ("/bin/bash", "/opt/claude", "/usr/bin/python3")
+
+
+@pytest.mark.requirement("EN-20", "SE-13")
+def test_a_claude_without_a_panel_is_known_by_its_own_registry(table: Table, world: World, tmp_path: Path) -> None:
+    process = table.line(*TERMINAL)
+    table.environments[parent(process).pid] = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+    registered(tmp_path, parent(process), "s1")
+    stale = {"CLAUDE_CODE_SESSION_ID": "s9", "CLAUDE_CONFIG_DIR": "/elsewhere", "GROK_SESSION_ID": "g1"}
+    found = caller(world, process, {"threadId": "t1"}, stale)
+    assert (found.agent, found.session, found.panel, found.store) == ("claude", "s1", None, str(tmp_path))
+    registered(tmp_path, parent(process), "s2")  # as after `/clear`
+    assert who(world, process, {}, stale) == ("claude", "s2", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_registry_says_nothing_of_another_process_with_the_same_pid(table: Table, world: World, tmp_path: Path) -> None:
+    process = table.line(*TERMINAL)
+    table.environments[parent(process).pid] = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+    registered(tmp_path, parent(process), "s1", start=7)
+    assert who(world, process) == ("claude", "", None)
+    (tmp_path / "sessions" / f"{parent(process).pid}.json").write_text("[1")
+    assert who(world, process, settings={"CLAUDE_CODE_SESSION_ID": "s1"}) == ("claude", "", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_the_registry_of_the_nearest_agent_counts_and_of_no_other(table: Table, world: World, tmp_path: Path) -> None:
+    """`claude -p`, and `codex exec`, in the shell of a Claude."""
+    outer = parent(table.line(*TERMINAL))
+    table.environments[outer.pid] = {"HOME": str(tmp_path)}
+    registered(tmp_path / ".claude", outer, "outer")
+    inner = table.below(outer, *TERMINAL)
+    table.environments[parent(inner).pid] = {"HOME": str(tmp_path)}
+    assert who(world, inner) == ("claude", "", None)
+    registered(tmp_path / ".claude", parent(inner), "inner")
+    assert who(world, inner) == ("claude", "inner", None)
+    assert who(world, table.below(outer, "/bin/sh", "/opt/codex", "/usr/bin/python3")) == ("codex", "", None)
+    assert who(world, table.below(outer, "/bin/sh", "/usr/bin/python3")) == ("claude", "outer", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_panel_that_knows_no_session_yet_has_the_one_in_the_registry(table: Table, world: World, tmp_path: Path) -> None:
+    panel, process = shim(table, world, S("", empty=True))
+    table.environments[parent(process).pid] = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+    assert who(world, process) == ("claude", "", panel)
+    registered(tmp_path, parent(process), "s1")
+    assert who(world, process) == ("claude", "s1", panel)
+
+
+# Turns that the broker has started
+
+
+@pytest.mark.requirement("EN-20", "EN-13")
+@pytest.mark.parametrize(
+    ("told", "session"),
+    [("claude:s1", "s1"), ("codex:t1", ""), ("claude:", ""), (":s1", ""), ("s1", ""), ("", ""), ("claude:a:b", "a:b")],
+)
+def test_a_started_turn_is_the_session_that_its_agent_was_told(table: Table, world: World, told: str, session: str) -> None:
+    process = table.line("/usr/bin/python3", "/opt/claude", "/usr/bin/python3")
+    table.environments[parent(process).pid] = {"CROSS_AGENT_SELF_SESSION": told}
+    assert who(world, process) == ("claude", session, None)
+
+
+@pytest.mark.requirement("EN-20", "EN-13")
+def test_what_a_started_turn_was_told_is_outweighed_by_everything_else(table: Table, world: World, tmp_path: Path) -> None:
+    def told(process: ProcessId, value: str) -> ProcessId:
+        table.environments[parent(process).pid] = {"CROSS_AGENT_SELF_SESSION": value, "HOME": str(tmp_path)}
+        return process
+
+    claude = told(table.line(*TERMINAL), "claude:s9")
+    registered(tmp_path / ".claude", parent(claude), "s1")
+    assert who(world, claude)[:2] == ("claude", "s1")
+    codex = told(table.line("/opt/codex", "/usr/bin/python3"), "codex:t9")
+    assert who(world, codex, {"threadId": "t1"})[:2] == ("codex", "t1")
+    grok = told(table.line("/opt/grok", "/usr/bin/python3"), "grok:g9")
+    assert who(world, grok, settings={"GROK_SESSION_ID": "g1"})[:2] == ("grok", "g1")
+    panel, process = shim(table, world, S("s2"), S("s3"))
+    assert who(world, told(process, "claude:s2")) == ("claude", "", panel)
+    shim(table, world, S("t2"), agent="codex")
+    assert who(world, codex, {"threadId": "t2"})[:2] == ("codex", "")
+
+
+@pytest.mark.requirement("EN-20", "EN-13")
+def test_what_a_started_turn_was_told_is_not_for_those_that_inherit_it(table: Table, world: World) -> None:
+    """Neither for an agent in its shell, nor for a process that says so of itself."""
+    own = {"CROSS_AGENT_SELF_SESSION": "claude:s1"}
+    outer = parent(table.line(*TERMINAL))
+    inner = table.below(outer, *TERMINAL)
+    table.environments |= {outer.pid: own, parent(inner).pid: own}
+    assert who(world, inner) == ("claude", "", None)
+    assert who(world, table.line(*TERMINAL), settings=own) == ("claude", "", None)
+    assert who(world, table.line("/bin/bash", "/usr/bin/python3"), settings=own) == ("", "", None)
+    unreadable = table.line(*TERMINAL)
+    table.environments[parent(unreadable).pid] = None
+    assert who(world, unreadable, settings=own) == ("claude", "s1", None), "nothing else is left to believe"
+
+
+# Whose data directory
+
+
+@pytest.mark.requirement("SE-13")
+def test_a_caller_sees_the_store_of_its_own_agent(table: Table, world: World) -> None:
+    panel, process = shim(table, world, S("s1"))
+    panel.store = "/the/panels"
+    table.environments[parent(process).pid] = {"CLAUDE_CONFIG_DIR": "/elsewhere"}
+    assert caller(world, process).store == "/the/panels"
+    codex = table.line("/opt/codex", "/usr/bin/python3")
+    table.environments[parent(codex).pid] = {"CODEX_HOME": "/the/processes", "HOME": "/h"}
+    assert caller(world, codex, {"threadId": "t1"}, {"CODEX_HOME": "/claimed"}).store == "/the/processes"
+    table.environments[parent(codex).pid] = {"HOME": "/h"}
+    assert caller(world, codex, settings={"CODEX_HOME": "/claimed"}).store == "/h/.codex"
+    table.environments[parent(codex).pid] = None
+    assert caller(world, codex, settings={"CODEX_HOME": "/claimed"}).store == "/claimed"
+    plain = table.line("/bin/bash", "/usr/bin/python3")
+    assert caller(world, plain, settings={"CROSS_AGENT_SELF": "grok", "HOME": "/h"}).store == "/h/.grok"
+    assert caller(world, plain, settings={"HOME": "/h"}).store == ""
+    table.environments[parent(codex).pid] = {}
+    assert caller(world, codex).store == os.path.expanduser("~/.codex")
