@@ -37,5 +37,9 @@ def relation(there: str, here: str) -> Relation:
     return Relation.ABOVE if here.startswith(f"{there.rstrip('/')}/") else Relation.ELSEWHERE
 
 
+def lets_in(scope: str, near: Relation) -> bool:
+    return near in _WITHIN[scope]
+
+
 def within(there: str, here: str, scope: str) -> bool:
-    return relation(there, here) in _WITHIN[scope]
+    return lets_in(scope, relation(there, here))

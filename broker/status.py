@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from broker.index.catalogue import Known, Store
 from broker.panels import Panel, Panels
 from broker.processes import ProcessId
 from broker.reader import Reader
-from broker.scope import Relation, relation, within
+from broker.scope import Relation, lets_in, relation, within
 from broker.wire import SessionState
 from shims.agent import Found
 
@@ -112,20 +113,31 @@ def approval(state: SessionState) -> dict[str, Any] | None:
 
 def list_sessions(view: View, *, limit: int) -> list[dict[str, Any]]:
     """The nearest directory first, within that newest activity first (SE-11); open ones and others together."""
-    open_ones = [
-        (panel, state)
-        for panel, state in view.panels.sessions()
-        if panel.agent in view.stores and view.shows(_place(panel, state))
-    ]
-    rows = [_Row(relation(_place(panel, state), view.place), _moved(state), panel, state, None) for panel, state in open_ones]
-    opened = {(panel.agent, state.id) for panel, state in view.panels.sessions()}
+    rows = []
+    opened = set()
+    for panel, state in view.panels.sessions():
+        opened.add((panel.agent, state.id))
+        near = relation(_place(panel, state), view.place)
+        if panel.agent in view.stores and lets_in(view.scope, near):
+            rows.append(_Row(near, _moved(state), panel, state, None))
     for store in view.stores.values():
-        beside = (known for known in store.recent() if not known.barred and (store.agent, known.id) not in opened)
-        nearest = [known for known in beside if view.shows(known.place)]
-        nearest.sort(key=lambda known: relation(known.place, view.place))  # stable: the newest first stays so
-        rows += [_Row(relation(known.place, view.place), known.moved, None, None, known) for known in nearest[:limit]]
+        rows += _nearest(store, view, opened, limit)
     rows.sort(key=lambda row: (row.relation, -row.moved))
     return [row.line(view) for row in rows[:limit]]
+
+
+def _nearest(store: Store, view: View, opened: AbstractSet[tuple[str, str]], limit: int) -> list[_Row]:
+    """Of the sessions that no panel holds, the first ones of a list. Thousands are looked at, a few hundred directories."""
+    relations: dict[str, Relation] = {}
+    by_relation: dict[Relation, list[_Row]] = {}
+    for known in store.recent():
+        near = relations.get(known.place)
+        if near is None:
+            near = relations[known.place] = relation(known.place, view.place)
+        found = by_relation.setdefault(near, [])
+        if len(found) < limit and not known.barred and (store.agent, known.id) not in opened and lets_in(view.scope, near):
+            found.append(_Row(near, known.moved, None, None, known))
+    return [row for near in sorted(by_relation) for row in by_relation[near]][:limit]
 
 
 class _Row(NamedTuple):

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-import msgpack
-
 from broker.processes import ProcessId
 
 LONGEST_DECODED = 1 << 20
@@ -60,7 +58,7 @@ class Hold(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What one file has told so far. Kept on disk between two broker lives: plain values only."""
+    """What one file has told so far. Kept on disk between two broker lives: plain values only (`broker.index.feed`)."""
 
     read: int = 0
     """Bytes from its start that need not be read again: whole lines of a file that only grows; else its size."""
@@ -136,15 +134,3 @@ def listed(path: str) -> Listed | None:
     except OSError:
         return None
     return Listed(path, status.st_ino, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
-
-
-def packed(told: Told) -> bytes:
-    """``told`` for the index's own file, and for the broker; half a character in it stays one."""
-    data: bytes = msgpack.packb(told, unicode_errors="surrogatepass")
-    return data
-
-
-def unpacked(data: bytes) -> Told:
-    """The inverse of `packed`. Raises ValueError, TypeError for what is none."""
-    read, cards, names, holds, memory = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
-    return Told(read, tuple([Card(*card) for card in cards]), names, tuple([Hold(*hold) for hold in holds]), memory)

@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from broker.index.feed import Change
-from shims.shelf import Card, Hold, unpacked
+from broker.index.feed import Change, unpacked_told
+from shims.shelf import Card, Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _read(data: bytes | None) -> _Leaf:
     if data is None:
         return _NOTHING
     try:
-        told = unpacked(data)
+        told = unpacked_told(data)
     except (TypeError, ValueError):
         return _NOTHING
     cards = tuple([card._replace(cwd=sys.intern(card.cwd), place=sys.intern(card.place)) for card in told.cards])

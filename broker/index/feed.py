@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from shims.shelf import Card, Hold, Told
+
 LENGTH = struct.Struct(">I")
 
 LONGEST = 16 << 20
@@ -119,3 +121,15 @@ class Frames:
             body = bytes(self._buffer[LENGTH.size : end])
             del self._buffer[:end]
             yield unpacked(body)
+
+
+def packed_told(told: Told) -> bytes:
+    """``told`` for the index's own file, and for the broker; half a character in it stays one."""
+    data: bytes = msgpack.packb(told, unicode_errors="surrogatepass")
+    return data
+
+
+def unpacked_told(data: bytes) -> Told:
+    """The inverse of `packed_told`. Raises ValueError, TypeError for what is none."""
+    read, cards, names, holds, memory = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
+    return Told(read, tuple([Card(*card) for card in cards]), names, tuple([Hold(*hold) for hold in holds]), memory)

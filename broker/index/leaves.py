@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from broker.index.feed import Change
-from shims.shelf import Listed, Shelf, Told, listed, packed, unpacked
+from broker.index.feed import Change, packed_told, unpacked_told
+from shims.shelf import Listed, Shelf, Told, listed
 
 _FORM = 1
 """Counts up with every change of the schema, and of what a shelf tells."""
@@ -123,7 +123,7 @@ class Leaves:
             except OSError:
                 continue  # what was known of it stands
             told = told._replace(cards=tuple(card._replace(place=_resolved(card.cwd)) for card in told.cards))
-            data = packed(told)
+            data = packed_told(told)
             number = known.number if known is not None else self._insert(file)
             self._known[file.path] = _Known(number, file.inode, file.size, file.changed)
             rows.append((file.inode, file.size, file.changed, data, number))
@@ -154,7 +154,7 @@ class Leaves:
     def _told(self, known: _Known) -> Told | None:
         row = self._database.execute("SELECT told FROM leaves WHERE number = ?", (known.number,)).fetchone()
         try:
-            return unpacked(row[0]) if row is not None else None
+            return unpacked_told(row[0]) if row is not None else None
         except (TypeError, ValueError):
             return None
 

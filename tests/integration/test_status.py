@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from tests.integration.world import World
 PATIENCE = 20.0
 
 
-def settled(client: McpClient, delivery: str, state: str) -> dict[str, Any]:
+def settled(
+    client: McpClient, delivery: str, state: str, when: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> dict[str, Any]:
     """What `bridge_status` shows of the delivery once it is in ``state``."""
     deadline = time.monotonic() + PATIENCE
     while True:
         shown: dict[str, Any] = client.call("bridge_status", delivery_id=delivery)
-        if shown["delivery"]["state"] == state:
+        if shown["delivery"]["state"] == state and when(shown):
             return shown
         assert time.monotonic() < deadline, shown["delivery"]
 
@@ -38,7 +41,8 @@ def test_a_delivery_is_shown_with_its_peer_as_it_is(world: World, kind: str) -> 
     assert receipt["ok"], receipt
     assert {warning["code"] for warning in receipt["warnings"]} >= {"unknown_caller"}
     assert receipt["reply_lands_in_session"] is None
-    awaited = settled(client, receipt["delivery_id"], "awaiting-peer")
+    # That the message was taken is told before the turn that it begins.
+    awaited = settled(client, receipt["delivery_id"], "awaiting-peer", lambda shown: shown["peer_panel"]["turn_running"])
     listed = client.call("list_agent_sessions", scope="any", agent=target.agent)["sessions"]
     assert [(s["id"], s["busy"], s["awaiting_approval"]) for s in listed] == [(target.session, True, None)]
     assert awaited["peer_panel"] == {"turn_running": True, "awaiting_approval": None, "queue_paused": False}

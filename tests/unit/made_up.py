@@ -10,12 +10,13 @@ from typing import Any
 from broker.callers import Caller
 from broker.index.catalogue import Store
 from broker.index.feed import Change
+from broker.index.feed import packed_told as packed
 from broker.panels import Panel, Panels
 from broker.peers import Peer
 from broker.processes import ProcessId
 from broker.wire import Register, SessionState
 from shims.agent import Agent, agents
-from shims.shelf import Card, Told, packed
+from shims.shelf import Card, Told
 
 HERE = ProcessId(70_000_001, 1)
 """The editor process of the caller's window."""

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.index.feed import packed_told as packed
+from broker.index.feed import unpacked_told as unpacked
 from broker.processes import identify
 from shims.blocks import LONGEST_LINE
 from shims.claude import facts
 from shims.claude.shelf import SHELF
-from shims.shelf import ENDS, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed, packed, unpacked
+from shims.shelf import ENDS, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed
 from tests.unit.test_transcripts import Entry, folded, interrupted, lines, prompt, says, tool_result, uses_tool
 
 SESSION = "6f1b9d1e-0000-4000-8000-000000000002"

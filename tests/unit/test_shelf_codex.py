@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.index.feed import packed_told as packed
+from broker.index.feed import unpacked_told as unpacked
 from broker.processes import identify
 from shims.codex import facts
 from shims.codex.shelf import MOST_NAMES, SHELF
-from shims.shelf import LONGEST_DECODED, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed, packed, unpacked
+from shims.shelf import LONGEST_DECODED, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed
 
 THREAD = "01a22cf3-742a-7fdb-bc3e-425791269f1b"
 OTHER = "01a22cf3-742a-7fdb-bc3e-425791269f1c"

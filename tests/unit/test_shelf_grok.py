@@ -19,10 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.index.feed import packed_told as packed
+from broker.index.feed import unpacked_told as unpacked
 from broker.processes import ProcessId, identify
 from shims.grok import summary, tabs
 from shims.grok.shelf import SHELF
-from shims.shelf import Card, Folder, Hold, Told, listed, packed, unpacked
+from shims.shelf import Card, Folder, Hold, Told, listed
 
 SESSION = "01a22e3a-8056-71a2-8a8e-cfe5a506653b"
 OTHER = "01a22e3a-8548-7aa1-8900-00233062e624"
