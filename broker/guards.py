@@ -6,10 +6,13 @@ DE-50, DE-51, SE-29). Each refusal has a code, says what happened, and what to d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from broker.callers import Caller
 from broker.envelope import FRAME_AT_MOST
 from broker.errors import Refusal
 from broker.naming import shown
+from broker.processes import ProcessId
 from broker.resolve import Selected
 from broker.settings import CallerSettings
 from shims.agent import Agent, SameAgent, agents
@@ -84,11 +87,11 @@ def check_not_self(caller: Caller, selected: Selected) -> None:
         )
 
 
-def check_reachable(selected: Selected, *, held: bool) -> None:
-    """A session that no message gets to is said to be so, and nothing is opened in its place."""
+def check_reachable(selected: Selected, holders: Sequence[ProcessId]) -> None:
+    """A session that no message gets to is said to be so, with who holds it, and nothing is opened in its place."""
     if selected.panel is not None:
         return
-    where = "a process holds it that no message reaches" if held else "it is not open"
+    where = f"process {holders[0].pid} holds it, which no message reaches" if holders else "it is not open"
     name = f" (“{shown(selected.name)}”)" if selected.name else ""
     raise Refusal(
         "not_reachable",

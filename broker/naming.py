@@ -23,6 +23,11 @@ from shims.agent import Agent
 _SIMILAR = 3
 _COMPARED = 200
 """Names that are compared letter by letter with one that nobody has: the newest ones, and those that it is part of."""
+_LETTERS = 100
+"""Of a name that are compared so: it takes a millisecond for two long ones, in the loop."""
+
+
+_LIST = "Name another session: list_agent_sessions shows them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +80,46 @@ def named(target: Agent, caller: Caller, panels: Panels, store: Store, wanted: s
         Refusal: nobody, several, or none that takes messages.
     """
     live = hosted(target, caller, panels, store)
-    found = live.get(wanted) or _empty(target, panels, wanted) or _recorded(store, wanted)
+    found = _by_id(target, live, panels, store, wanted)
     if found is None:
-        if not store.ready:
-            raise _not_ready(target, store)
+        check_ready(target, store)
         matches = _called(live, store, wanted)
         found = _only(target, wanted, matches) if matches else None
     if found is None:
         raise _unknown(target, live, store, wanted)
+    return _checked(target, found)
+
+
+def identified(target: Agent, caller: Caller, panels: Panels, store: Store, wanted: str) -> Candidate:
+    """The session with this id, and no other that is called so.
+
+    Raises:
+        Refusal: nobody, or one that takes no messages.
+    """
+    found = _by_id(target, hosted(target, caller, panels, store), panels, store, wanted)
+    if found is None:
+        check_ready(target, store)
+        raise Refusal("unknown_session", f"no {target.product} session has this id any more", _LIST)
+    return _checked(target, found)
+
+
+def check_ready(target: Agent, store: Store) -> None:
+    """Who is not found among records that are still being read may be there all the same (SE-25)."""
+    if not store.ready:
+        raise Refusal(
+            "index_not_ready",
+            f"the records of {target.product} are still being read ({len(store)} sessions so far), so that nobody can say yet "
+            "who is meant",
+            "Call again in a few seconds, or pass the id of a session that is open.",
+        )
+
+
+def _checked(target: Agent, found: Candidate) -> Candidate:
     if found.barred:
         raise Refusal(
             "not_a_target",
             f"{target.product} session {found.id} takes no messages: {found.barred}",
-            "Name another session: list_agent_sessions shows them.",
+            _LIST,
         )
     return found
 
@@ -100,6 +132,10 @@ def is_here(panel: Panel, caller: Caller) -> bool:
 def shown(name: str) -> str:
     """A name as it may stand in a sentence."""
     return " ".join(sanitised(name).split())[:80]
+
+
+def _by_id(target: Agent, live: dict[str, Candidate], panels: Panels, store: Store, wanted: str) -> Candidate | None:
+    return live.get(wanted) or _empty(target, panels, wanted) or _recorded(store, wanted)
 
 
 def _empty(target: Agent, panels: Panels, wanted: str) -> Candidate | None:
@@ -146,18 +182,9 @@ def _only(target: Agent, wanted: str, matches: list[Candidate]) -> Candidate:
     )
 
 
-def _not_ready(target: Agent, store: Store) -> Refusal:
-    return Refusal(
-        "index_not_ready",
-        f"the records of {target.product} are still being read ({len(store)} sessions so far), so that nobody can say yet who "
-        "answers to this name",
-        "Call again in a few seconds, or pass the id of a session.",
-    )
-
-
 def _unknown(target: Agent, live: dict[str, Candidate], store: Store, wanted: str) -> Refusal:
-    names = {folded(name): name for name in _comparable(live, store, wanted) if name}
-    similar = get_close_matches(folded(wanted), list(names), _SIMILAR, 0.5)
+    names = {folded(name)[:_LETTERS]: name for name in _comparable(live, store, wanted) if name}
+    similar = get_close_matches(folded(wanted)[:_LETTERS], list(names), _SIMILAR, 0.5)
     hint = f" Similar: {', '.join(f'“{shown(names[name])}”' for name in similar)}." if similar else ""
     return Refusal(
         "unknown_session",

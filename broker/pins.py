@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from broker.store import Store
 
@@ -24,7 +25,7 @@ class Pin:
 
 
 class Pins:
-    """All pins, in memory as they are in the database."""
+    """All pins, in memory as they are in the database: in the order of its commits, whether or not the caller still waits."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -42,15 +43,30 @@ class Pins:
 
     async def set(self, pin: Pin) -> None:
         """Durable before it counts. A broker's own pin never takes the place of a caller's."""
-        before = self.at(pin.agent, pin.place)
-        if before is not None and before.by_caller and not pin.by_caller:
-            return
-        await self._store.write(
+        written = self._store.write(
             lambda transaction: transaction.set_pin(pin.agent, pin.place, pin.session, pin.by_caller, pin.set)
         )
-        self._pins[pin.agent, pin.place] = pin
+
+        def know(written: asyncio.Future[bool]) -> None:
+            if _is_done(written) and written.result():
+                self._pins[pin.agent, pin.place] = pin
+
+        written.add_done_callback(know)
+        await asyncio.shield(written)
 
     async def remove(self, agent: str, place: str) -> Pin | None:
         """Takes the pin away; what it was, None when there was none."""
-        await asyncio.shield(self._store.write(lambda transaction: transaction.remove_pin(agent, place)))
-        return self._pins.pop((agent, place), None)
+        written = self._store.write(lambda transaction: transaction.remove_pin(agent, place))
+        was: list[Pin] = []
+
+        def know(written: asyncio.Future[None]) -> None:
+            if _is_done(written) and (pin := self._pins.pop((agent, place), None)) is not None:
+                was.append(pin)
+
+        written.add_done_callback(know)
+        await asyncio.shield(written)
+        return was[0] if was else None
+
+
+def _is_done(written: asyncio.Future[Any]) -> bool:
+    return not written.cancelled() and written.exception() is None

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from broker.callers import Caller
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store
-from broker.naming import Candidate, is_here, named
+from broker.naming import Candidate, check_ready, identified, is_here, named
 from broker.panels import Panel, Panels
 from broker.pins import Pin
+from broker.processes import ProcessId
 from broker.scope import relation, within
 from broker.settings import DEFAULT_ACTIVE
 from broker.wire import SessionState
@@ -49,14 +50,14 @@ class Seen:
 
     Attributes:
         store: the target agent's sessions, as the caller sees them (SE-13).
-        held: sessions that a living process holds, by the agent's own registry.
+        held: which living processes hold which session, by the agent's own registry.
         moved: when somebody other than us last moved the sessions that are `tied`, as far as is known.
     """
 
     panels: Panels
     store: Store
     pin: Pin | None = None
-    held: frozenset[str] = frozenset()
+    held: Mapping[str, tuple[ProcessId, ...]] = field(default_factory=dict)
     moved: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -157,7 +158,7 @@ def _focused(asked: Asked, seen: Seen) -> Selected | None:
 def _created(asked: Asked, seen: Seen) -> Selected | None:
     """The conversation that a message from here opened before, while it is active (SE-27)."""
     pin = seen.pin
-    if pin is None or pin.by_caller:
+    if pin is None or pin.by_caller or (asked.target.name, pin.session) == (asked.caller.agent, asked.caller.session):
         return None
     known = seen.store.session(pin.session)
     latest = max(pin.set, known.moved if known is not None else 0.0)
@@ -166,7 +167,8 @@ def _created(asked: Asked, seen: Seen) -> Selected | None:
 
 def _discovered(asked: Asked, seen: Seen) -> Selected | None:
     """The active session in scope that moved last, the nearest directory first (SE-11); none that somebody else holds."""
-    elsewhere = {state.id for _, state in seen.panels.sessions(asked.target.name)} | seen.held
+    check_ready(asked.target, seen.store)  # one that is not read yet may have moved later, and is preferred to a new one
+    elsewhere = {state.id for _, state in seen.panels.sessions(asked.target.name)} | seen.held.keys()
     found = [
         known
         for known in seen.store.recent()
@@ -202,8 +204,10 @@ ORDER: tuple[Step, ...] = (_named, _asked_for_new, _pinned, _focused, _created, 
 
 def _by_pin(asked: Asked, seen: Seen, pin: Pin) -> Selected:
     try:
-        found = named(asked.target, asked.caller, seen.panels, seen.store, pin.session)
+        found = identified(asked.target, asked.caller, seen.panels, seen.store, pin.session)
     except Refusal as refusal:
+        if refusal.code not in ("unknown_session", "not_a_target"):
+            raise
         raise Refusal(
             "pin_is_gone",
             f"messages to {asked.target.product} from {pin.place} are pinned to session {pin.session}, and {refusal}",

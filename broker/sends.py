@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,8 +26,11 @@ from broker.forgery import neutralised
 from broker.resolve import Asked, Selected, resolve
 from broker.settings import CallerSettings, Grants, caller_settings
 from broker.sight import Sight
+from broker.status import shown
 from broker.store import Transaction
 from shims.agent import agent
+
+log = logging.getLogger("broker.sends")
 
 _MAY_GROW_TOO_LONG = 250_000
 """Characters from which on a text may become too long for some agent when each of its lines is quoted."""
@@ -178,8 +182,9 @@ class Sends:
         )
         seen = await self._sight.seen(asked, call.environment)
         selected = resolve(asked, seen)
+        log.debug("%s selected by %s, of %d in its store", selected.session or "a new one", selected.by, len(seen.store))
         guards.check_not_self(call.caller, selected)
-        guards.check_reachable(selected, held=selected.session in seen.held)
+        guards.check_reachable(selected, seen.held.get(selected.session, ()))
         guards.check_accepts(selected)
         conversation, max_hops = self._conversation(call, settings)
         now = wall_clock()
@@ -285,7 +290,7 @@ class Sends:
             "note": f"Queued; there is no answer yet. {where}; do not wait for it in this turn.",
             "target_agent": delivery.agent,
             "target_session_id": delivery.session or None,
-            "target_name": delivery.target_name or None,
+            "target_name": shown(delivery.target_name) or None,
             "target_selected_by": delivery.selected_by,
             "caller_supplied_session_id": delivery.selected_by == "caller",
             "route": "panel",

@@ -43,7 +43,7 @@ class Sight:
         if not self._decided_by_panels(asked):
             await self._indexer.ready([store], _PATIENCE)
             held = await self.held(target, store)
-        return Seen(self._panels, store, pin, frozenset(held), moved)
+        return Seen(self._panels, store, pin, held, moved)
 
     async def stores(self, wanted: list[Agent], caller: Caller, environment: Mapping[str, str]) -> dict[str, Store]:
         """The records of these agents, by name, as the caller sees them."""

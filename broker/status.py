@@ -46,6 +46,11 @@ class View:
     held: Mapping[str, Mapping[str, tuple[ProcessId, ...]]]
     active: float
 
+    def record(self, panel: Panel, state: SessionState) -> Known | None:
+        """What the records say of a session that is open, if the caller sees the same ones as the panel."""
+        store = self.stores.get(panel.agent)
+        return store.session(state.id) if store is not None and store.path == panel.store else None
+
     def shows(self, where: str) -> bool:
         return within(where, self.place, self.scope)
 
@@ -55,11 +60,10 @@ def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
     now = wall_clock()
     caller = view.caller
     same = caller.window is not None and panel.window == caller.window
-    store = view.stores.get(panel.agent)
-    known = store.session(state.id) if store is not None and store.path == panel.store else None
+    known = view.record(panel, state)
     given = state.name or (known.name if known is not None else "")
     name = given or state.title or (known.title if known is not None else "")
-    moved = max(state.last_human, state.opened, known.moved if known is not None else 0.0)
+    moved = _moved(state, known)
     return {
         "id": state.id or None,
         "agent": panel.agent,
@@ -68,6 +72,7 @@ def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
         "cwd": state.cwd or panel.cwd,
         "live": True,
         "reached_by": f"panel of {'this' if same else 'another'} window",
+        "held_by_pid": panel.child.pid if panel.child is not None else None,
         "active": now - moved <= view.active,
         "is_this_session": (panel.agent, state.id) == (caller.agent, caller.session),
         "empty": state.empty,
@@ -98,9 +103,16 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
         "held_by_pid": holders[0].pid if holders else None,
         "active": now - known.moved <= view.active,
         "is_this_session": (known.agent, known.id) == (view.caller.agent, view.caller.session),
+        "empty": False,
+        "busy": None,
+        "turn_seconds": None,
+        "awaiting_approval": None,
         "accepts_messages": False,
         "why_not": "a process holds it that no message reaches" if holders else "it is not open in an editor panel",
+        "queue_paused": None,
+        "host_note": None,
         "last_activity_seconds_ago": int(now - known.moved),
+        "model": None,
     }
 
 
@@ -119,7 +131,7 @@ def list_sessions(view: View, *, limit: int) -> list[dict[str, Any]]:
         opened.add((panel.agent, state.id))
         near = relation(_place(panel, state), view.place)
         if panel.agent in view.stores and lets_in(view.scope, near):
-            rows.append(_Row(near, _moved(state), panel, state, None))
+            rows.append(_Row(near, _moved(state, view.record(panel, state)), panel, state, None))
     for store in view.stores.values():
         rows += _nearest(store, view, opened, limit)
     rows.sort(key=lambda row: (row.relation, -row.moved))
@@ -154,8 +166,9 @@ class _Row(NamedTuple):
         return record_line(self.known, view)
 
 
-def _moved(state: SessionState) -> float:
-    return max(state.last_human, state.opened)
+def _moved(state: SessionState, known: Known | None) -> float:
+    """When something last happened in a session that is open."""
+    return max(state.last_human, state.opened, known.moved if known is not None else 0.0)
 
 
 def _place(panel: Panel, state: SessionState) -> str:

@@ -304,9 +304,15 @@ class Transaction:
         hops, allowed = self._connection.execute(query, (conversation,)).fetchone()
         return int(hops), int(allowed)
 
-    def set_pin(self, agent: str, place: str, session: str, by_caller: bool, now: float) -> None:
+    def set_pin(self, agent: str, place: str, session: str, by_caller: bool, now: float) -> bool:
+        """False: a caller's pin stands there, and this one is none."""
         row = (agent, os.fsencode(place), session, int(by_caller), now)
-        self._connection.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?, ?)", row)
+        query = """
+            INSERT INTO pins VALUES (?, ?, ?, ?, ?) ON CONFLICT (agent, place) DO UPDATE
+            SET session = excluded.session, by_caller = excluded.by_caller, created = excluded.created
+            WHERE excluded.by_caller OR NOT pins.by_caller
+        """
+        return self._connection.execute(query, row).rowcount == 1
 
     def remove_pin(self, agent: str, place: str) -> None:
         self._connection.execute("DELETE FROM pins WHERE agent = ? AND place = ?", (agent, os.fsencode(place)))

@@ -14,6 +14,7 @@ from broker.callers import Caller
 from broker.errors import Refusal
 from broker.panels import Panel
 from broker.pins import Pin
+from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, Selected, resolve, tied
 from broker.scope import within
 from broker.wire import SessionState
@@ -22,6 +23,7 @@ from tests.unit.made_up import CLAUDE, CODEX, HERE, THERE, World, caller_in
 S = SessionState
 
 NOW = 1_800_000_000.0
+SOMEBODY = ProcessId(70_000_003, 1)
 
 
 def refused(world: World, caller: Caller, **asked: Any) -> Refusal:
@@ -40,12 +42,13 @@ def find(
     codex: bool = False,
     moved: dict[str, float] | None = None,
     pin: Pin | None = None,
-    held: frozenset[str] = frozenset(),
+    held: tuple[str, ...] = (),
     **more: Any,
 ) -> Selected:
     target = CODEX if codex else CLAUDE
     asked = Asked(target, caller, session, new, **{"place": "/w", "now": NOW, **more})
-    return resolve(asked, Seen(world.panels, world.stores[target.name], pin, held, moved or {}))
+    holders = dict.fromkeys(held, (SOMEBODY,))
+    return resolve(asked, Seen(world.panels, world.stores[target.name], pin, holders, moved or {}))
 
 
 @pytest.fixture
