@@ -25,6 +25,7 @@ from broker.focus import Focus
 from broker.gaps import Gaps
 from broker.index.catalogue import Catalogue, Known
 from broker.index.indexer import Indexer
+from broker.logs import DEBUG
 from broker.panels import Panel, Panels
 from broker.paths import Home
 from broker.peers import Peer, Peers
@@ -117,7 +118,7 @@ class Broker:
             stop=self._stop_soon,
         )
         self._busy: dict[tuple[str, str], bool] = {}
-        self._gaps = Gaps() if os.environ.get("CROSS_AGENT_DEBUG") else None
+        self._gaps = Gaps() if DEBUG in os.environ else None
         me = identify(os.getpid())
         assert me is not None
         self._record = BrokerRecord(endpoint, events, me.pid, me.start, self.generation, PROTOCOL, VERSION)

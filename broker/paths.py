@@ -13,6 +13,7 @@ import sys
 from typing import NamedTuple
 
 from broker.errors import HomeError
+from broker.filesystems import is_network, kind_of
 
 # sun_path holds 108 bytes on Linux and 104 on macOS, with its closing NUL; room is left for the longest name below.
 _SOCKET_LIMIT = (108 if sys.platform.startswith("linux") else 104) - len("/b4294967295.sock") - 1
@@ -121,7 +122,7 @@ class Home(NamedTuple):
         self._tighten()
 
     def check(self) -> None:
-        """Refuses a home that is, or lies in, a directory that belongs to something else (EN-02)."""
+        """Refuses a home in a directory that belongs to something else (EN-02), or to another machine (EN-26)."""
         real = os.path.realpath(self.root)
         user_home = os.path.realpath(_passwd_home())
         if real in ("/", user_home):
@@ -131,6 +132,8 @@ class Home(NamedTuple):
                 owned = os.path.realpath(place)
                 if real == owned or real.startswith(owned.rstrip("/") + "/"):
                     raise HomeError(f"{self.root} lies in {place}, which belongs to an agent")
+        if is_network(real):
+            raise HomeError(f"{self.root} is on a file system of the network ({kind_of(real)}), where no database is safe")
 
     def _tighten(self) -> None:
         for directory in (self.root, self.run, self.logs, self.wake, self.shims):

@@ -7,6 +7,7 @@ decided by `sends`, `status` and the book.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from broker.callers import Caller, descent_of, identify_caller
 from broker.clock import wall_clock
 from broker.errors import Refusal
 from broker.events import Events
+from broker.logs import DEBUG, debugged
 from broker.panels import Panels
 from broker.paths import Home
 from broker.pins import Pin, Pins
@@ -31,6 +33,8 @@ from broker.status import View
 from broker.wire import McpOpen
 from shims.agent import Agent, agents
 from shims.presence import is_shim
+
+log = logging.getLogger("broker.service")
 
 _CALLER_PATIENCE = 2.0
 """Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
@@ -178,7 +182,9 @@ class Tools:
 
     async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], request_id: str) -> dict[str, Any]:
         opened = self._opened
+        debugged.set(DEBUG in opened.settings)
         caller = await self._service.caller(self._process, meta, opened)
+        log.debug("%s calls %s: %s %s (%s)", self._process, tool, caller.agent or "nobody", caller.session, caller.how)
         cwd = os.path.join(opened.cwd, os.path.expanduser(arguments["cwd"]))
         scope = arguments.get("scope") or scope_of(opened.settings)
         asking = Asking(caller, cwd, os.path.realpath(cwd), scope, opened.environment, active_window(opened.settings))
