@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 
 from broker import status
 from broker.callers import Caller
+from broker.clock import wall_clock
 from broker.errors import Refusal
+from broker.guards import check_reachable
 from broker.panels import Panel
 from broker.pins import Pin
 from broker.processes import ProcessId
@@ -389,3 +393,284 @@ def test_a_list_shows_every_window_but_only_its_scope(world: World) -> None:
         ("me", "panel of this window", True),
         ("b", "panel of another window", False),
     ]
+
+
+@pytest.mark.requirement("SE-11", "SE-12", "MC-03")
+def test_a_list_is_ordered_by_directory_and_then_by_what_moved_last_and_bounded(world: World) -> None:
+    me = world.opens(S("me", cwd="/p", opened=1), cwd="/p")
+    world.opens(S("open", cwd="/p/q", opened=5), cwd="/p")
+    world.knows("open", cwd="/p/q", moved=NOW - 50)  # it moved after it was opened, as its records tell
+    for place, identifier, moved in (
+        ("/p", "old", NOW - 200),
+        ("/p", "new", NOW - 100),
+        ("/p/q", "below", NOW - 60),
+        ("/p/q", "newest below", NOW - 1),
+        ("/", "above", NOW),
+        ("/x", "elsewhere", NOW),
+    ):
+        world.knows(identifier, cwd=place, moved=moved)
+    world.knows("child", cwd="/p", moved=NOW, barred="a sub-agent's thread")
+
+    def listed(scope: str, limit: int = 99) -> list[str]:
+        world.stores["claude"].path = me.store
+        view = status.View(world.panels, caller_in(me), "/p", scope, {"claude": world.stores["claude"]}, {}, 1)
+        return [line["id"] for line in status.list_sessions(view, limit=limit)]
+
+    cwd = ["new", "old", "me", "newest below", "open", "below"]
+    assert listed("cwd") == cwd
+    assert listed("tree") == [*cwd, "above"]
+    assert listed("any") == [*cwd, "above", "elsewhere"]
+    for limit in range(1, 9):
+        assert listed("any", limit) == [*cwd, "above", "elsewhere"][:limit]
+
+
+@pytest.mark.requirement("MC-03", "SE-09")
+def test_every_line_of_a_list_has_the_same_fields(world: World) -> None:
+    me = world.opens(S("me", name="\u202eopen\x1b[2J\none"))
+    world.knows("dormant", title="what it was about", moved=NOW)
+    world.knows("held", name="given", moved=NOW)
+    held = {"claude": {"held": (SOMEBODY,)}}
+    view = status.View(world.panels, caller_in(me), "/w", "cwd", {"claude": world.stores["claude"]}, held, 1e12)
+    lines = {line["id"]: line for line in status.list_sessions(view, limit=9)}
+    assert len({frozenset(line) for line in lines.values()}) == 1
+    shown = {
+        identifier: tuple(line[field] for field in ("name", "name_kind", "live", "reached_by", "held_by_pid", "accepts_messages"))
+        for identifier, line in lines.items()
+    }
+    assert shown == {
+        "me": ("open[2J one", "given", True, "panel of this window", None, True),
+        "dormant": ("what it was about", "generated", False, None, None, False),
+        "held": ("given", "given", True, None, SOMEBODY.pid, False),
+    }
+    assert {line["why_not"] for line in lines.values()} == {
+        None,
+        "it is not open in an editor panel",
+        "a process holds it that no message reaches",
+    }
+
+
+# the records
+
+
+@pytest.mark.requirement("SE-12", "SE-20", "SE-28")
+@pytest.mark.parametrize("scope", ["cwd", "tree", "any"])
+def test_ids_and_names_are_found_in_all_directories(world: World, caller: Caller, scope: str) -> None:
+    world.knows("a", cwd="/far/away", name="Tests", moved=NOW - 1e8)
+    for wanted in ("a", " tests "):
+        selected = find(world, caller, wanted, scope=scope)
+        assert (selected.session, selected.panel, selected.by) == ("a", None, "caller")
+
+
+@pytest.mark.requirement("SE-24")
+def test_open_and_stale_sessions_of_one_name_are_told_apart(world: World, caller: Caller) -> None:
+    world.opens(S("live", name="Tests"), cwd="/w/one")
+    world.knows("stale", cwd="/w/two", title="tests", moved=wall_clock() - 3 * 86400)
+    error = refused(world, caller, session="Tests")
+    assert error.code == "ambiguous_name"
+    assert "live in /w/one, last active at an unknown time, name given, open" in str(error)
+    assert "stale in /w/two, last active 3 days ago, name generated" in str(error)
+    assert find(world, caller, "stale").session == "stale"
+
+
+@pytest.mark.requirement("SE-24")
+def test_an_open_session_is_called_what_its_panel_says_and_not_what_it_was_called(world: World, caller: Caller) -> None:
+    """A rename reaches the panel before the records are read again."""
+    world.opens(S("a", name="New"))
+    world.knows("a", name="Old")
+    assert find(world, caller, "new").session == "a"
+    assert refused(world, caller, session="Old").code == "unknown_session"
+
+
+NAMES = {
+    "decomposed": ("Cafe\u0301", "CAF\u00c9"),
+    "emoji": ("👩‍👩‍👧 修正", "👩‍👩‍👧 修正"),
+    "right to left": ("a \u202e drow", "A \u202e drow"),
+    "zero width": ("a\u200bb", "a\u200bB"),
+    "long": ("n" * 500, "N" * 500),
+    "two lines": ("one\ntwo", "one\ntwo\n"),
+    "escape": ("\x1b[31mred", "\x1b[31mRED"),
+}
+
+
+@pytest.mark.requirement("SE-24")
+@pytest.mark.parametrize(("name", "wanted"), NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_name_of_any_form_is_kept_as_it_is_and_shown_on_one_line(
+    world: World, caller: Caller, name: str, wanted: str, *, recorded: bool
+) -> None:
+    world.knows("a", name=name) if recorded else world.opens(S("a", name=name))
+    selected = find(world, caller, wanted)
+    assert (selected.session, selected.name) == ("a", name)
+    assert refused(world, caller, session=wanted.strip()[:-1]).code == "unknown_session"
+    world.knows("b", name=name)
+    error = str(refused(world, caller, session=wanted))
+    assert error.isprintable() and len(error) < 400
+    assert status.shown(name).isprintable()
+    assert str(refused(world, caller, session=f"{wanted.strip()}!")).isprintable()
+
+
+@pytest.mark.requirement("SE-23")
+def test_what_is_similar_is_told_of_long_names_as_well(world: World, caller: Caller) -> None:
+    world.knows("a", name="a long story of " + "x" * 400)
+    world.knows("b", name="Parser tests", cwd="/far")
+    world.knows("c", name="Parser tests, by a child", barred="a sub-agent's thread")
+    assert "Similar: “a long story" in str(refused(world, caller, session="a long story of " + "x" * 380 + "y"))
+    error = str(refused(world, caller, session="parser test"))
+    assert "“Parser tests”" in error and "child" not in error
+
+
+@pytest.mark.requirement("SE-23", "SE-20")
+def test_a_name_that_nobody_has_opens_nothing(world: World, caller: Caller) -> None:
+    world.opens(S("", empty=True))
+    world.knows("a", moved=NOW)
+    assert refused(world, caller, session="nobody").code == "unknown_session"
+
+
+@pytest.mark.requirement("SE-02", "SE-20")
+def test_who_takes_no_messages_is_refused_with_the_reason(world: World, caller: Caller) -> None:
+    world.knows("a", name="Tests", barred="archived", moved=NOW)
+    for wanted in ("a", "tests"):
+        error = refused(world, caller, session=wanted)
+        assert error.code == "not_a_target"
+        assert "session a " in str(error) and "archived" in str(error)
+    world.knows("b", name="Tests")
+    assert find(world, caller, "Tests").session == "b"  # who is no target is nobody's namesake
+
+
+@pytest.mark.requirement("SE-25")
+def test_a_name_is_not_looked_up_in_records_that_are_read_in_part(world: World, caller: Caller) -> None:
+    world.opens(S("open", name="Tests"))
+    world.knows("a", name="Parser")
+    store = world.stores["claude"]
+    store.ready = False
+    for wanted in ("Tests", "Parser", "nobody", "an id that is not read yet"):
+        error = refused(world, caller, session=wanted)
+        assert error.code == "index_not_ready"
+        assert "1 sessions so far" in str(error)
+        assert error.retry_safe
+    for wanted in ("open", "a"):  # an id is an id
+        assert find(world, caller, wanted).session == wanted
+    store.ready = True
+    assert [find(world, caller, wanted).session for wanted in ("Tests", "Parser")] == ["open", "a"]
+
+
+@pytest.mark.requirement("SE-25", "SE-20")
+def test_nothing_new_is_opened_while_one_that_goes_on_may_be_there(world: World, caller: Caller) -> None:
+    world.opens(S("", empty=True))
+    world.stores["claude"].ready = False
+    assert refused(world, caller).code == "index_not_ready"
+    assert find(world, caller, new=True).by == "new"
+    world.opens(S("a"))
+    assert find(world, caller).by == "panel-focus"  # no record decides this
+
+
+# discovery
+
+
+@pytest.mark.requirement("SE-07", "SE-20", "SE-28")
+def test_the_active_session_in_scope_is_discovered(world: World, caller: Caller) -> None:
+    world.knows("a", moved=NOW - 239 * 60)
+    selected = find(world, caller)
+    assert (selected.session, selected.panel, selected.by) == ("a", None, "discovery")
+    assert refused(world, caller, active=238 * 60.0).code == "no_session"
+    assert find(world, caller, active=239 * 60.0).session == "a"
+
+
+DISCOVERED: dict[str, tuple[dict[str, dict[str, Any]], str, str]] = {
+    "the one that moved last": ({"a": {"moved": 1}, "b": {"moved": 2}}, "cwd", "b"),
+    "its own directory before those below": ({"a": {"moved": 1}, "b": {"moved": 2, "cwd": "/w/below"}}, "cwd", "a"),
+    "one below": ({"a": {"moved": 1, "cwd": "/w/below"}, "b": {"moved": 2, "cwd": "/"}}, "cwd", "a"),
+    "a parent's after those below": ({"a": {"moved": 1, "cwd": "/w/below"}, "b": {"moved": 2, "cwd": "/"}}, "tree", "a"),
+    "a parent's": ({"a": {"moved": 1, "cwd": "/"}, "b": {"moved": 2, "cwd": "/other"}}, "tree", "a"),
+    "any": ({"a": {"moved": 1, "cwd": "/other"}}, "any", "a"),
+    "not a sub-agent's": ({"a": {"moved": 1}, "b": {"moved": 2, "barred": "a sub-agent's thread"}}, "cwd", "a"),
+    "not one that is held": ({"a": {"moved": 1}, "held": {"moved": 2}}, "cwd", "a"),
+    "not one that another window has open": ({"a": {"moved": 1}, "there": {"moved": 2}}, "cwd", "a"),
+    "nobody's directory is nowhere": ({"a": {"moved": 1}, "b": {"moved": 2, "cwd": ""}}, "cwd", "a"),
+}
+
+
+@pytest.mark.requirement("SE-10", "SE-11", "SE-20", "SE-21")
+@pytest.mark.parametrize(("records", "scope", "expected"), DISCOVERED.values(), ids=DISCOVERED)
+def test_discovered(world: World, caller: Caller, records: dict[str, dict[str, Any]], scope: str, expected: str) -> None:
+    world.opens(S("there"), window=THERE)
+    for identifier, facts in records.items():
+        world.knows(identifier, **{**facts, "moved": NOW - 10 + facts["moved"]})
+    assert find(world, caller, scope=scope, held=("held",)).session == expected
+
+
+@pytest.mark.requirement("SE-30")
+def test_the_callers_own_session_is_not_discovered(world: World) -> None:
+    world.knows("me", moved=NOW)
+    terminal = Caller("claude", "me", "made up")
+    assert refused(world, terminal).code == "no_session"
+    world.knows("other", moved=NOW - 5)
+    assert find(world, terminal).session == "other"
+
+
+@pytest.mark.requirement("SE-30", "SE-27")
+def test_the_conversation_that_was_opened_does_not_choose_itself(world: World) -> None:
+    world.knows("me", moved=NOW)
+    world.knows("other", moved=NOW - 5)
+    created = Pin("claude", "/w", "me", by_caller=False, set=NOW)
+    assert find(world, Caller("claude", "me", "made up"), pin=created).session == "other"
+    assert find(world, Caller("claude", "another", "made up"), pin=created).by == "pin"
+
+
+# the order
+
+Step = tuple[str, str, Callable[[World], None], dict[str, Any]]
+
+STEPS: list[Step] = [
+    ("named here", "wanted", lambda world: _opened(world, "wanted"), {"session": "wanted"}),
+    ("named in another window", "wanted", lambda world: _opened(world, "wanted", THERE), {"session": "wanted"}),
+    ("named in the records", "wanted", lambda world: world.knows("wanted", moved=NOW), {"session": "wanted"}),
+    ("pinned", "pinned", lambda world: world.knows("pinned"), {"pin": Pin("claude", "/w", "pinned", by_caller=True, set=0)}),
+    ("focus", "focus", lambda world: _opened(world, "focus"), {}),
+    ("opened before", "made", lambda world: world.knows("made"), {"pin": Pin("claude", "/w", "made", by_caller=False, set=NOW)}),
+    ("discovered", "found", lambda world: world.knows("found", moved=NOW), {}),
+    ("new", "", lambda world: _opened(world, "", empty=True), {}),
+]
+
+
+def _opened(world: World, identifier: str, window: ProcessId = HERE, *, empty: bool = False) -> None:
+    world.opens(S(identifier, empty=empty, opened=NOW), window=window)
+
+
+@pytest.mark.requirement("SE-20", "SE-27")
+@pytest.mark.parametrize(
+    ("earlier", "later"), list(itertools.combinations(STEPS, 2)), ids=lambda step: str(step[0]).replace(" ", "-")
+)
+def test_the_earlier_step_wins(world: World, caller: Caller, earlier: Step, later: Step) -> None:
+    """Whatever an earlier step finds, a later one is not asked for; alone, each finds what it is there for."""
+    for step in (earlier, later):
+        alone = World()
+        step[2](alone)
+        selected = find(alone, caller_in(alone.opens(S("me"), agent="codex")), **step[3])
+        assert selected.session == step[1]
+    later[2](world)
+    earlier[2](world)
+    asked = {**later[3], **earlier[3]}
+    selected = find(world, caller, **asked)
+    assert selected.session == earlier[1]
+    if "named" in earlier[0]:
+        here, there = "here" in earlier[0], "window" in earlier[0]
+        assert (selected.panel.window if selected.panel else None) == (HERE if here else THERE if there else None)
+
+
+# what cannot be reached
+
+
+@pytest.mark.requirement("SE-20", "SE-09")
+def test_a_session_that_is_not_open_is_named_in_the_refusal(world: World, caller: Caller) -> None:
+    world.knows("a", name="Parser\x1b[2J tests")
+    selected = find(world, caller, "a")
+    with pytest.raises(Refusal) as caught:
+        check_reachable(selected, ())
+    assert caught.value.code == "not_reachable"
+    assert "session a (“Parser[2J tests”) is known, but it is not open" in str(caught.value)
+    with pytest.raises(Refusal) as caught:
+        check_reachable(selected, (SOMEBODY,))
+    assert f"process {SOMEBODY.pid} holds it" in str(caught.value)
+    world.opens(S("a"))
+    check_reachable(find(world, caller, "a"), (SOMEBODY,))
