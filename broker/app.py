@@ -93,7 +93,8 @@ class Broker:
         self._reader = Reader()
         self._route = PanelRoute(home, self._panels, self._peers, self.generation)
         self._book = Book(self._store, self._events)
-        self._carrier = Carrier(self._book, self._route, self._reader, self.generation)
+        self._pins = Pins(self._store)
+        self._carrier = Carrier(self._book, self._pins, self._route, self._reader, self.generation)
         self._settlement = Settlement(self._book, self._carrier, self._route, self._panels, self._reader)
         self._grants = read_grants(home)
         self._mcp = McpSessions()
@@ -101,7 +102,6 @@ class Broker:
         self._tasks = Tasks(log)
         self._catalogue = Catalogue(self._sessions_changed)
         self._indexer = Indexer(home.session_index, self._catalogue, self._tasks)
-        self._pins = Pins(self._store)
         sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
         sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route.is_live)
         self._service = Service(

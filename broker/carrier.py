@@ -20,6 +20,7 @@ from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
+from broker.pins import Pins
 from broker.reader import Reader
 from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
 from broker.routes import Reach, Route, Unreachable, Wait
@@ -42,8 +43,9 @@ _RETURN_RETRY = 60.0
 class Carrier:
     """Every delivery that is under way."""
 
-    def __init__(self, book: Book, route: Route, reader: Reader, generation: int) -> None:
+    def __init__(self, book: Book, pins: Pins, route: Route, reader: Reader, generation: int) -> None:
         self._book = book
+        self._pins = pins
         self._route = route
         self._generation = generation
         self._replies = Replies(book, route.is_live, self.carry)
@@ -221,6 +223,8 @@ class Carrier:
         if event is Event.SETTLED:
             self._stop_timers(delivery.id)
         self._watch.later(delivery)
+        if delivery.selected_by == "new":
+            await self._pins.opened(delivery.agent, delivery.cwd, delivery.session)
         if delivery.target != old:
             self.drive(old)
         return delivery

@@ -7,9 +7,11 @@ a conversation that a message of its opened, holds while that is active.
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from typing import Any
 
+from broker.clock import wall_clock
 from broker.store import Store
 
 
@@ -53,6 +55,10 @@ class Pins:
 
         written.add_done_callback(know)
         await asyncio.shield(written)
+
+    async def opened(self, agent: str, cwd: str, session: str) -> None:
+        """A message from ``cwd`` has opened a conversation: what is sent from there next goes on with it (SE-40)."""
+        await self.set(Pin(agent, os.path.realpath(cwd), session, by_caller=False, set=wall_clock()))
 
     async def remove(self, agent: str, place: str) -> Pin | None:
         """Takes the pin away; what it was, None when there was none."""

@@ -119,6 +119,10 @@ class Service:
             "ok": True,
             **shown,
             "targets": [await self._target(asking, agent) for agent in agents().values()],
+            "pins": [
+                {"agent": pin.agent, "cwd": pin.place, "session": pin.session, "set_by": "caller" if pin.by_caller else "bridge"}
+                for pin in self._pins.all()
+            ],
             "settings": {"scope": asking.scope, "active_window_minutes": int(asking.active / 60)},
             "server_process": {**self._facts(), "mcp_process": client.pid},
         }

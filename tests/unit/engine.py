@@ -16,6 +16,7 @@ from broker.book import Book
 from broker.carrier import Carrier
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Kind, State, new_delivery_id
+from broker.pins import Pins
 from broker.reader import Reader
 from broker.routes import Reach, Unreachable, Wait
 from broker.store import Store
@@ -84,7 +85,8 @@ class Engine:
         self.book = Book(self.store, Silent())  # type: ignore[arg-type]
         self.route = ToldRoute()
         self.reader = Reader()
-        self.carrier = Carrier(self.book, self.route, self.reader, self.generation)
+        self.pins = Pins(self.store)
+        self.carrier = Carrier(self.book, self.pins, self.route, self.reader, self.generation)
 
     async def queued(self, **fields: Any) -> Delivery:
         """A request that has been recorded."""

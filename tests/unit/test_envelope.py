@@ -469,7 +469,7 @@ async def handed_over(path: Path, message: str, **fields: object) -> str:
     """What the agent gets of ``message``."""
     async with engine(path) as made:
         route = KeepingRoute()
-        carrier = Carrier(made.book, route, made.reader, made.generation)
+        carrier = Carrier(made.book, made.pins, route, made.reader, made.generation)
         carrier.begin()
         carrier.carry(await made.book.add_request(delivery(**fields), message, lambda _: {}))
         await asyncio.wait_for(route.news.wait(), 10)
