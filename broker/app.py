@@ -26,7 +26,7 @@ from broker.gaps import Gaps
 from broker.index.catalogue import Catalogue, Known
 from broker.index.indexer import Indexer
 from broker.logs import DEBUG
-from broker.panels import Panel, Panels
+from broker.panels import KnownName, Panel, Panels
 from broker.paths import Home
 from broker.peers import Peer, Peers
 from broker.pins import Pins
@@ -216,7 +216,8 @@ class Broker:
         for known in sessions:
             for panel in self._panels.hosting(agent_name, known.id):
                 if panel.store == known.store:
-                    self._panels.name(panel.process, known.id, known.name, known.title)
+                    name = KnownName(known.name, known.title, agents()[agent_name].named_by_editor)
+                    self._panels.name(panel.process, known.id, name)
 
     def _stores(self, agent_name: str) -> set[str]:
         """The data directories that panels of this agent use, and its usual one."""

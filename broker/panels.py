@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.peers import Peer
 from broker.processes import ProcessId, ancestors, argv, executable
@@ -16,6 +17,18 @@ from broker.wire import Register, SessionState
 
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "fish", "env", "node"))
 """Programs that stand between an editor and a shim without being either."""
+
+
+class KnownName(NamedTuple):
+    """What the agent's files call a session; ``first``: a name of theirs counts more than the stream's."""
+
+    name: str
+    title: str
+    first: bool = False
+
+    def of(self, state: SessionState) -> SessionState:
+        name = self.name if self.first and self.name else state.name or self.name
+        return state._replace(name=name, title=state.title if state.name else state.title or self.title)
 
 
 @dataclass(eq=False, slots=True)
@@ -36,8 +49,8 @@ class Panel:
     """What the shim says; `sessions` are those of them that it may speak for."""
     closing: bool
     attempts: frozenset[str]
-    known_names: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Names and titles from the agent's files, for sessions whose stream tells none."""
+    known_names: dict[str, KnownName] = field(default_factory=dict)
+    """From the agent's files, for sessions whose stream tells none."""
 
     proven: set[str] = field(default_factory=set)
     """Ids of the claimed sessions that no other process holds."""
@@ -111,11 +124,11 @@ class Panels:
         self._renew(panel)
         return True
 
-    def name(self, process: ProcessId, session: str, name: str, title: str) -> None:
-        """What the agent's files say of a session's name; the stream's own word, once it comes, is newer."""
+    def name(self, process: ProcessId, session: str, known: KnownName) -> None:
+        """What the agent's files say of a session's name; the stream's own word, once it comes, is newer where it counts."""
         panel = self._panels.get(process)
         if panel is not None:
-            panel.known_names[session] = (name, title)
+            panel.known_names[session] = known
             self._renew(panel)
 
     def remove(self, peer: Peer) -> Panel | None:
@@ -173,10 +186,8 @@ class Panels:
         self._news = asyncio.Event()
 
 
-def _named(sessions: tuple[SessionState, ...], known: dict[str, tuple[str, str]]) -> tuple[SessionState, ...]:
-    return tuple(
-        s._replace(name=known[s.id][0], title=s.title or known[s.id][1]) if s.id in known and not s.name else s for s in sessions
-    )
+def _named(sessions: tuple[SessionState, ...], known: dict[str, KnownName]) -> tuple[SessionState, ...]:
+    return tuple(known[s.id].of(s) if s.id in known else s for s in sessions)
 
 
 def window_of(shim: ProcessId) -> ProcessId | None:

@@ -58,7 +58,8 @@ class Pins:
 
     async def opened(self, agent: str, cwd: str, session: str) -> None:
         """A message from ``cwd`` has opened a conversation: what is sent from there next goes on with it (SE-40)."""
-        await self.set(Pin(agent, os.path.realpath(cwd), session, by_caller=False, set=wall_clock()))
+        if session:
+            await self.set(Pin(agent, os.path.realpath(cwd), session, by_caller=False, set=wall_clock()))
 
     async def remove(self, agent: str, place: str) -> Pin | None:
         """Takes the pin away; what it was, None when there was none."""

@@ -88,6 +88,7 @@ class Agent:
             keys of what was ours) → wall-clock seconds. Blocking.
         shelf: its store, as the index of sessions reads it.
         store_variable: the environment variable that moves its data directory; default_store: where it is, below the home.
+        named_by_editor: its editor's own name of a tab counts most, and the stream does not tell it.
         longest: characters of one input that it takes at most, None where no limit is known.
     """
 
@@ -112,6 +113,7 @@ class Agent:
     longest: int | None = None
     session_variable: str = ""
     strays: bool = False
+    named_by_editor: bool = False
 
     def store_in(self, environment: Mapping[str, str]) -> str:
         """Its data directory as a process with ``environment`` sees it."""

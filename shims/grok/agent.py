@@ -59,4 +59,5 @@ AGENT = Agent(
     default_store=".grok",
     session_variable="GROK_SESSION_ID",  # one server process per session, also of two sessions of one process (1.0.41)
     strays=True,  # with a leader they are children of whichever client came first; what it tells them stays right (1.0.41)
+    named_by_editor=True,  # the extension keeps its tabs' names to itself (1.0.4)
 )

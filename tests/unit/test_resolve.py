@@ -16,7 +16,7 @@ from broker.callers import Caller
 from broker.clock import wall_clock
 from broker.errors import Refusal
 from broker.guards import check_reachable
-from broker.panels import Panel
+from broker.panels import KnownName, Panel
 from broker.pins import Pin
 from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, Selected, resolve, tied
@@ -479,6 +479,17 @@ def test_an_open_session_is_called_what_its_panel_says_and_not_what_it_was_calle
     world.knows("a", name="Old")
     assert find(world, caller, "new").session == "a"
     assert refused(world, caller, session="Old").code == "unknown_session"
+
+
+@pytest.mark.requirement("SE-03", "SE-24")
+def test_the_name_that_an_editor_gave_a_tab_counts_more_than_the_agents_own(world: World) -> None:
+    panel = world.opens(S("a", name="Title"), S("b", title="Words"), agent="grok")
+    for first, names in ((False, ("Title", "Tab")), (True, ("Tab", "Tab"))):
+        for session in ("a", "b"):
+            world.panels.name(panel.process, session, KnownName("Tab", "Other words", first))
+        assert tuple(state.name for state in panel.sessions) == names
+    world.panels.name(panel.process, "a", KnownName("", "Other words", True))
+    assert panel.sessions[0] == S("a", name="Title")
 
 
 NAMES = {
