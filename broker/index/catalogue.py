@@ -78,13 +78,6 @@ class Store:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def clear(self) -> None:
-        self._leaves.clear()
-        self._of.clear()
-        self._sessions.clear()
-        self._called.clear()
-        self._recent = []
-
     def apply(self, changes: Iterable[Change]) -> set[str]:
         """Takes over what was told; the ids of sessions that are not what they were."""
         moved: set[str] = set()
@@ -104,6 +97,13 @@ class Store:
         if moved:
             self._recent = None
         return moved
+
+    def become(self, other: Store) -> set[str]:
+        """Takes over all that ``other`` knows, who is not used any more; the ids of sessions that are not what they were."""
+        mine, others = self._sessions, other._sessions
+        self._leaves, self._of, self._sessions, self._called = other._leaves, other._of, others, other._called
+        self._recent = None
+        return {identifier for identifier in mine.keys() | others.keys() if mine.get(identifier) != others.get(identifier)}
 
     def session(self, identifier: str) -> Known | None:
         return self._sessions.get(identifier)
@@ -153,11 +153,11 @@ class Store:
         if not leaves:
             del self._of[identifier]
             return None
-        told = [self._leaves[leaf] for leaf in leaves]
+        told = [self._leaves[leaf] for leaf in sorted(leaves)]  # in whatever order it was told, it comes to the same
         cards = [card for one in told for card in one.cards if card.id == identifier]
         if not cards:
             return None
-        card = cards[0] if len(cards) == 1 else max(cards, key=lambda card: (card.rank, card.moved))
+        card = cards[0] if len(cards) == 1 else max(cards, key=lambda card: (card.rank, card.moved, card))
         names = [one.names[identifier] for one in told if identifier in one.names]
         name = names[-1] if names else card.name
         return Known(self.agent, self.path, card.id, card.cwd, card.place or card.cwd, name, card.title, card.moved, card.barred)
@@ -182,7 +182,13 @@ class Catalogue:
         return iter(tuple(self._stores.values()))
 
     def apply(self, store: Store, changes: Iterable[Change]) -> None:
-        moved = store.apply(changes)
+        self._tell(store, store.apply(changes))
+
+    def replace(self, store: Store, fresh: Store) -> None:
+        """``store`` knows from here on what ``fresh`` does, and nothing else."""
+        self._tell(store, store.become(fresh))
+
+    def _tell(self, store: Store, moved: Iterable[str]) -> None:
         self._changed(store.agent, [known for identifier in moved if (known := store.session(identifier)) is not None])
 
 
@@ -192,10 +198,10 @@ def _read(data: bytes | None) -> _Leaf:
         return _NOTHING
     try:
         told = unpacked_told(data)
+        cards = tuple([card._replace(cwd=sys.intern(card.cwd), place=sys.intern(card.place)) for card in told.cards])
+        return _Leaf(cards, dict(told.names) if told.names else _NO_NAMES, told.holds)
     except (TypeError, ValueError):
         return _NOTHING
-    cards = tuple([card._replace(cwd=sys.intern(card.cwd), place=sys.intern(card.place)) for card in told.cards])
-    return _Leaf(cards, dict(told.names) if told.names else _NO_NAMES, told.holds)
 
 
 def _names(known: Known | None) -> set[str]:

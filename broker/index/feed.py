@@ -7,7 +7,7 @@ A frame is four bytes of length, big-endian, and ``[kind, …]``:
 * to the index: ``["open", number, agent, store]``, ``["look", number]``;
 * to the broker: ``["told", number, [[leaf, told or nil], …]]``, ``["ready", number, watched]``.
 
-A *leaf* is one file, by a number that means it for as long as the index's database lives; ``told`` is a `shelf.Told`, packed;
+A *leaf* is one file, by a number that means it for as long as the index process lives; ``told`` is a `shelf.Told`, packed;
 nil: the file is gone.
 """
 
@@ -25,6 +25,9 @@ LENGTH = struct.Struct(">I")
 
 LONGEST = 16 << 20
 """Bytes of a frame: one leaf with very many names."""
+
+_LONGEST_TOLD = LONGEST - (1 << 20)
+"""Bytes of what one leaf may tell: with those before it in its frame they are less than the bound."""
 
 _FRAME = 48 << 10
 """Bytes after which a frame is sent: some milliseconds to decode."""
@@ -81,11 +84,26 @@ def unpacked(body: bytes) -> Frame:
         kind = _KINDS[name]
         if kind is ToldBatch:
             number, changes = values
-            return ToldBatch(number, tuple(Change(*change) for change in changes))
+            values = [number, tuple(Change(*change) for change in changes)]
         frame: Frame = kind(*values)
     except (KeyError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
         raise ValueError("no frame of the index") from error
+    if not _is_whole(frame):
+        raise ValueError("no frame of the index")
     return frame
+
+
+def _is_whole(frame: Frame) -> bool:
+    """Whether its values are what they should be: something else may have written into the pipe."""
+    if type(frame.number) is not int:
+        return False
+    if isinstance(frame, Open):
+        return isinstance(frame.agent, str) and isinstance(frame.store, str)
+    if isinstance(frame, Ready):
+        return isinstance(frame.watched, bool)
+    if isinstance(frame, ToldBatch):
+        return all(type(leaf) is int and (told is None or isinstance(told, bytes)) for leaf, told in frame.changes)
+    return True
 
 
 def batches(number: int, changes: Iterable[Change]) -> Iterator[ToldBatch]:
@@ -93,6 +111,8 @@ def batches(number: int, changes: Iterable[Change]) -> Iterator[ToldBatch]:
     batch: list[Change] = []
     size = 0
     for change in changes:
+        if change.told is not None and len(change.told) > _LONGEST_TOLD:
+            change = Change(change.leaf, b"")  # that tells nothing
         batch.append(change)
         size += len(change.told or b"")
         if size > _FRAME:

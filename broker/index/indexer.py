@@ -122,16 +122,18 @@ class Indexer:
         try:
             for number, store in self._numbers.items():
                 self._say(Open(number, store.agent, store.path))
-            anew = set(self._numbers.values())
+            fresh = {number: Store(store.agent, store.path) for number, store in self._numbers.items() if len(store)}
             frames = Frames()
             while data := await process.stdout.read(_READ):
                 for frame in frames.feed(data):
-                    self._take(frame, anew)
+                    self._take(frame, fresh)
                     await asyncio.sleep(0)  # decoding takes a moment: others get theirs
         except ValueError as error:
             log.error("%s", error)
         finally:
             self._process = None
+            for store in self._numbers.values():
+                store.watched = False
             if process.stdin is not None:
                 process.stdin.close()
             if process.returncode is None:
@@ -141,15 +143,19 @@ class Indexer:
                     pass
                 await process.wait()
 
-    def _take(self, frame: Frame, anew: set[Store]) -> None:
+    def _take(self, frame: Frame, fresh: dict[int, Store]) -> None:
+        """``fresh``: what a new process says of stores that are known already, until it has said all of it."""
+        store = self._numbers.get(frame.number)
+        if store is None:
+            raise ValueError("the index tells of a store that it was not asked for")
         if isinstance(frame, ToldBatch):
-            store = self._numbers[frame.number]
-            if store in anew:
-                anew.discard(store)
-                store.clear()
-            self._catalogue.apply(store, frame.changes)
+            if frame.number in fresh:
+                fresh[frame.number].apply(frame.changes)
+            else:
+                self._catalogue.apply(store, frame.changes)
         elif isinstance(frame, Ready):
-            store = self._numbers[frame.number]
+            if frame.number in fresh:
+                self._catalogue.replace(store, fresh.pop(frame.number))
             store.ready, store.watched = True, frame.watched
         self._news.set()
         self._news = asyncio.Event()

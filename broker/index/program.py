@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import select
-import sqlite3
 import sys
 import time
 from collections.abc import Iterable
@@ -17,7 +16,8 @@ from collections.abc import Iterable
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from broker.index.feed import Change, Frames, Look, Open, Ready, batches, packed
-from broker.index.leaves import Leaves, open_database
+from broker.index.kept import Kept
+from broker.index.leaves import Leaves
 from shims.shelf import Shelf, shelf
 
 TYPE_CHECKING = False
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _AGAIN = 0.4
 """Seconds from one look at a file to the next: transcripts are written many times a second."""
+
+_RELIST = 0.4
+"""Seconds from one look at all files of a store to the next, however many directories come and go."""
 
 _RESCAN = 15 * 60.0
 """Seconds after which everything is looked at, if no event asked for it before."""
@@ -44,6 +47,8 @@ class _Store:
         self.watching: Watching | None = None
         self.touched: set[str] = set()
         self.relist = False
+        self.surveyed = 0.0
+        """When all files were looked at."""
         self.looked: dict[str, float] = {}
         """When files were looked at that may be touched again at once."""
 
@@ -51,14 +56,15 @@ class _Store:
 class Index:
     """All stores."""
 
-    def __init__(self, database: sqlite3.Connection, output: int) -> None:
-        self._database = database
+    def __init__(self, kept: Kept, output: int) -> None:
+        self._kept = kept
         self._output = output
         self._stores: dict[int, _Store] = {}
         self._wake_end, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._wake_end, False)
         self._rescan = time.monotonic() + _RESCAN
+        self._attending = False
 
     def run(self, commands: int) -> None:
         """Until ``commands`` ends."""
@@ -86,7 +92,7 @@ class Index:
     def _obey(self, frame: object) -> None:
         if isinstance(frame, Open) and frame.number not in self._stores:
             of_agent = shelf(frame.agent)
-            store = _Store(frame.number, of_agent, frame.store, Leaves(self._database, of_agent, frame.agent, frame.store))
+            store = _Store(frame.number, of_agent, frame.store, Leaves(self._kept, of_agent, frame.agent, frame.store))
             self._stores[frame.number] = store
             self._tell(store, store.leaves.load())
             self._tell(store, store.leaves.survey())
@@ -97,8 +103,11 @@ class Index:
 
     def _watch(self, store: _Store) -> None:
         """From here on the system tells; what was changed before it did is looked for once more."""
-        from broker.index.watching import Watching
+        from broker.index.watching import Watching, attend
 
+        if not self._attending:
+            self._attending = True
+            attend(self._lost)
         store.watching = Watching(
             store.shelf.folders(store.path), lambda path: self._touched(store, path), lambda: self._relisted(store)
         )
@@ -107,6 +116,7 @@ class Index:
 
     def _survey(self, store: _Store) -> None:
         self._tell(store, store.leaves.survey())
+        store.surveyed = time.monotonic()
         self._say(packed(Ready(store.number, watched=store.watching is not None and store.watching.complete)))
 
     # events, from the threads of the watches
@@ -120,6 +130,11 @@ class Index:
         if not store.relist:
             store.relist = True
             self._wake_up()
+
+    def _lost(self) -> None:
+        for store in tuple(self._stores.values()):
+            if store.watching is not None:
+                store.watching.lost()
 
     def _wake_up(self) -> None:
         try:
@@ -135,7 +150,7 @@ class Index:
         due = [self._rescan]
         for store in self._stores.values():
             if store.relist:
-                return 0
+                due.append(store.surveyed + _RELIST)
             due += [store.looked.get(path, 0.0) + _AGAIN for path in tuple(store.touched)]
         return max(0.0, min(due) - now) * 1000
 
@@ -145,7 +160,7 @@ class Index:
         if overdue:
             self._rescan = now + _RESCAN
         for store in self._stores.values():
-            if store.relist or overdue:
+            if overdue or (store.relist and now >= store.surveyed + _RELIST):
                 store.relist = False
                 if store.watching is not None:
                     store.watching.begin()
@@ -171,7 +186,7 @@ class Index:
 
 def main() -> None:
     os.nice(5)
-    index = Index(open_database(sys.argv[1]), sys.stdout.fileno())
+    index = Index(Kept(sys.argv[1]), sys.stdout.fileno())
     try:
         index.run(sys.stdin.fileno())
     except BrokenPipeError:

@@ -1,34 +1,54 @@
 """Which files of the stores have been touched, told by the system. Runs in the index process.
 
 Owns the watches, and what an event means: a file to look at again, or that the listing itself has changed. Directories that
-do not exist yet are waited for by watching the nearest one above them. Where the system tells nothing (a network file system,
-no watches left), that is said, and the files' times must be looked at instead (SE-06).
+do not exist yet are waited for by watching the nearest one above them; those that do are watched by their real path, and the
+directory above tells when another one takes their place. Where the system tells nothing (a network file system, no watches
+left), that is said, and the files' times must be looked at instead (SE-06).
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from watchdog.events import (
-    EVENT_TYPE_CLOSED_NO_WRITE,
-    EVENT_TYPE_CREATED,
-    EVENT_TYPE_DELETED,
-    EVENT_TYPE_MOVED,
-    EVENT_TYPE_OPENED,
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
     FileSystemEvent,
     FileSystemEventHandler,
 )
 from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
 
 from broker.filesystems import is_network
 from shims.shelf import Folder
 
-_READING = (EVENT_TYPE_OPENED, EVENT_TYPE_CLOSED_NO_WRITE)
-_RELISTING = (EVENT_TYPE_CREATED, EVENT_TYPE_DELETED, EVENT_TYPE_MOVED)
+_RELISTING = (DirCreatedEvent, DirDeletedEvent, DirMovedEvent, FileCreatedEvent, FileDeletedEvent, FileMovedEvent)
+_TOLD: list[type[FileSystemEvent]] = [*_RELISTING, FileModifiedEvent]
+"""Not that files are opened and read: the index does that itself. One list for all, for the last one of a directory counts."""
+
+_QUIET = os.path.dirname(os.path.abspath(__file__))
+"""A directory of no store in which nothing happens."""
 
 
-class Watching(FileSystemEventHandler):
+class _Place(NamedTuple):
+    """One directory that is watched, as it is at this moment."""
+
+    path: str
+    real: str
+    deep: bool
+    inode: tuple[int, int]
+
+
+class Watching:
     """The watched directories of one store.
 
     Args:
@@ -40,9 +60,11 @@ class Watching(FileSystemEventHandler):
         self._folders = tuple(folders)
         self._touched = touched
         self._relisted = relisted
-        self._awaited: frozenset[str] = frozenset()
-        self._observer = Observer()
-        self._watched: set[Folder] = set()
+        self._leading: frozenset[str] = frozenset()
+        """Paths of the folders, and of what is above them: whatever comes, goes or moves there changes what is to be watched."""
+        self._observer: BaseObserver | None = None
+        self._watched: set[_Place] = set()
+        self._lost = False
         self.complete = False
         """Whether every change will be told."""
 
@@ -50,54 +72,112 @@ class Watching(FileSystemEventHandler):
         """Watches what there is; again after `relisted`, for what has come since."""
         try:
             wanted = self._wanted()
-            if {folder for folder in wanted if folder in self._watched} != self._watched or not self._watched:
-                self._begin_anew()
-            for folder in wanted - self._watched:
-                self._observer.schedule(self, folder.path, recursive=folder.deep)
-                self._watched.add(folder)
-            self.complete = not any(is_network(folder.path) for folder in wanted)
-        except OSError:  # out of watches or of descriptors
+            if self._lost or not self._watched <= wanted:
+                self._lost = False
+                self.close()
+            observer = self._observing()
+            while missing := wanted - self._watched:
+                for place in missing:
+                    observer.schedule(_Ear(self, place), place.real, recursive=place.deep, event_filter=_TOLD)
+                    self._watched.add(place)
+                wanted = self._wanted()  # what came before it was watched was told to nobody
+            _ask_for_one_more(observer)
+            self.complete = not any(is_network(place.path) for place in wanted)
+        except (OSError, RuntimeError):  # out of watches, of descriptors, of threads; or a directory went meanwhile
             self.complete = False
 
+    def lost(self) -> None:
+        """Events were lost: all of it is watched anew at the next `begin`."""
+        self._lost = True
+        self._relisted()
+
     def close(self) -> None:
-        self._observer.unschedule_all()
-        if self._observer.is_alive():
-            self._observer.stop()
-            self._observer.join()
-
-    def _begin_anew(self) -> None:
-        self.close()
         self._watched = set()
-        self._observer = Observer()
-        self._observer.daemon = True
-        self._observer.start()
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.stop()
+            observer.join()
 
-    def _wanted(self) -> set[Folder]:
-        """The folders that exist, and the nearest directory above each one that does not."""
-        there, awaited = set(), set()
-        for folder in self._folders:
-            if os.path.isdir(folder.path):
-                there.add(folder)
-                continue
-            awaited.add(folder.path)
-            above = os.path.dirname(folder.path)
-            while not os.path.isdir(above):
-                above = os.path.dirname(above)
-            there.add(Folder(above))
-        self._awaited = frozenset(awaited)
-        return there
-
-    def dispatch(self, event: FileSystemEvent) -> None:
-        if event.event_type in _READING:
-            return
+    def told(self, event: FileSystemEvent, place: _Place) -> None:
         for path in (event.src_path, event.dest_path):
             if not path:
                 continue
             name = os.fsdecode(path)
-            if event.event_type in _RELISTING and (event.is_directory or name in self._awaited or self._leads_to_awaited(name)):
+            if name == place.real or name.startswith(f"{place.real.rstrip('/')}/"):
+                name = place.path + name[len(place.real) :]
+            if isinstance(event, _RELISTING) and (
+                name in self._leading or name == place.path or (event.is_directory and place.deep)
+            ):
                 self._relisted()
             if not event.is_directory:
                 self._touched(name)
 
-    def _leads_to_awaited(self, path: str) -> bool:
-        return any(awaited.startswith(f"{path}/") for awaited in self._awaited)
+    def _observing(self) -> BaseObserver:
+        if self._observer is None:
+            observer = Observer()
+            observer.daemon = True
+            observer.start()
+            self._observer = observer
+        return self._observer
+
+    def _wanted(self) -> set[_Place]:
+        """The folders that exist with the directory of each, and the nearest one above each that does not."""
+        wanted: set[_Place] = set()
+        leading: set[str] = set()
+        own = {folder.path for folder in self._folders}
+        for folder in self._folders:
+            leading.add(folder.path)
+            there = _place(folder.path, deep=folder.deep)
+            above = os.path.dirname(folder.path)
+            if there is not None:
+                wanted.add(there)
+            while (place := _place(above, deep=False)) is None:
+                leading.add(above)
+                above = os.path.dirname(above)
+            if above not in own:
+                wanted.add(place)
+        self._leading = frozenset(leading)
+        return wanted
+
+
+class _Ear(FileSystemEventHandler):
+    """Hears what happens in one place."""
+
+    def __init__(self, watching: Watching, place: _Place) -> None:
+        self._watching = watching
+        self._place = place
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        self._watching.told(event, self._place)
+
+
+class _Overflow(logging.Handler):
+    """The library says in its log alone that the system had more to tell than it could keep (7.1)."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._lost = lost
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "overflow" in record.getMessage():
+            self._lost()
+
+
+def attend(lost: Callable[[], None]) -> None:
+    """Calls ``lost`` from another thread when events were lost, as when a thread that told of them has died (6.0)."""
+    logging.getLogger("watchdog").addHandler(_Overflow(lost))
+    threading.excepthook = lambda _: lost()
+
+
+def _ask_for_one_more(observer: BaseObserver) -> None:
+    """Directories below a watched one are left out silently when no watches are left (7.1). Raises OSError then."""
+    observer.unschedule(observer.schedule(FileSystemEventHandler(), _QUIET, event_filter=_TOLD))
+
+
+def _place(path: str, *, deep: bool) -> _Place | None:
+    real = os.path.realpath(path)
+    try:
+        status = os.stat(real)
+    except OSError:
+        return None
+    return _Place(path, real, deep, (status.st_dev, status.st_ino)) if os.path.isdir(real) else None
