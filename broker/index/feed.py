@@ -4,8 +4,8 @@ Owns the form, and the size of a frame: the broker's loop decodes one at a time,
 
 A frame is four bytes of length, big-endian, and ``[kind, …]``:
 
-* to the index: ``["open", number, agent, store]``, ``["look", number]``;
-* to the broker: ``["told", number, [[leaf, told or nil], …]]``, ``["ready", number, watched]``.
+* to the index: ``["open", number, agent, store]``, ``["look", number, turn]``;
+* to the broker: ``["told", number, [[leaf, told or nil], …]]``, ``["ready", number, watched, turn]``.
 
 A *leaf* is one file, by a number that means it for as long as the index process lives; ``told`` is a `shelf.Told`, packed;
 nil: the file is gone.
@@ -49,9 +49,10 @@ class Open(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Look whether anything has changed in a store that cannot be watched."""
+    """Look whether anything has changed in a store that cannot be watched. ``turn`` counts up with every look."""
 
     number: int
+    turn: int
 
 
 class ToldBatch(NamedTuple):
@@ -60,10 +61,14 @@ class ToldBatch(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All that the store holds at this moment has been told. ``watched``: what changes will be told by itself."""
+    """All that the store held has been told. ``watched``: what changes will be told by itself.
+
+    ``turn``: of the last `Look` that was asked for before it was looked.
+    """
 
     number: int
     watched: bool
+    turn: int
 
 
 Frame = Open | Look | ToldBatch | Ready
@@ -99,6 +104,8 @@ def _is_whole(frame: Frame) -> bool:
         return False
     if isinstance(frame, Open):
         return isinstance(frame.agent, str) and isinstance(frame.store, str)
+    if isinstance(frame, (Look, Ready)) and type(frame.turn) is not int:
+        return False
     if isinstance(frame, Ready):
         return isinstance(frame.watched, bool)
     if isinstance(frame, ToldBatch):

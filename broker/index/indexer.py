@@ -41,6 +41,9 @@ class Indexer:
         self._catalogue = catalogue
         self._tasks = tasks
         self._numbers: dict[int, Store] = {}
+        self._turn = 0
+        self._answered: dict[int, int] = {}
+        """The last look at each store of which this process has told all."""
         self._process: asyncio.subprocess.Process | None = None
         self._running = False
         self._news = asyncio.Event()
@@ -64,19 +67,24 @@ class Indexer:
         """Waits until all of these are known as they are now; False when that takes longer than ``patience`` seconds."""
         self.begin()
         deadline = asyncio.get_running_loop().time() + patience
-        for number, store in self._numbers.items():
-            if store in stores and store.ready and not store.watched:
-                store.ready = False
-                self._say(Look(number))
-        while not all(store.ready for store in stores):
+        turns = [(number, store, self._look(number, store)) for number, store in self._numbers.items() if store in stores]
+        while late := [store for number, store, turn in turns if not store.ready or self._answered.get(number, 0) < turn]:
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                return False
             try:
-                await asyncio.wait_for(self._news.wait(), left)
+                await asyncio.wait_for(self._news.wait(), max(0.0, left))
             except asyncio.TimeoutError:
+                for store in late:
+                    store.ready = False
                 return False
         return True
+
+    def _look(self, number: int, store: Store) -> int:
+        """Asks for a look at a store of which nothing is told by itself; the turn that it is, 0 where none is needed."""
+        if store.watched or number not in self._answered:
+            return 0
+        self._turn += 1
+        self._say(Look(number, self._turn))
+        return self._turn
 
     @property
     def pid(self) -> int:
@@ -84,7 +92,7 @@ class Indexer:
         return self._process.pid if self._process is not None else 0
 
     async def news(self) -> None:
-        """Waits until anything has been told."""
+        """Waits until anything has been told, or nothing will be for a while."""
         await self._news.wait()
 
     def close(self) -> None:
@@ -122,18 +130,21 @@ class Indexer:
         try:
             for number, store in self._numbers.items():
                 self._say(Open(number, store.agent, store.path))
+            begun = self._turn
             fresh = {number: Store(store.agent, store.path) for number, store in self._numbers.items() if len(store)}
             frames = Frames()
             while data := await process.stdout.read(_READ):
                 for frame in frames.feed(data):
-                    self._take(frame, fresh)
+                    self._take(frame, fresh, begun)
                     await asyncio.sleep(0)  # decoding takes a moment: others get theirs
         except ValueError as error:
             log.error("%s", error)
         finally:
             self._process = None
+            self._answered.clear()
             for store in self._numbers.values():
                 store.watched = False
+            self._tell_news()
             if process.stdin is not None:
                 process.stdin.close()
             if process.returncode is None:
@@ -143,8 +154,13 @@ class Indexer:
                     pass
                 await process.wait()
 
-    def _take(self, frame: Frame, fresh: dict[int, Store]) -> None:
-        """``fresh``: what a new process says of stores that are known already, until it has said all of it."""
+    def _take(self, frame: Frame, fresh: dict[int, Store], begun: int) -> None:
+        """A frame of the process.
+
+        Args:
+            fresh: what it has said of stores that were known already, until it has said all of it.
+            begun: the last look that was asked for before it looked at anything.
+        """
         store = self._numbers.get(frame.number)
         if store is None:
             raise ValueError("the index tells of a store that it was not asked for")
@@ -157,6 +173,10 @@ class Indexer:
             if frame.number in fresh:
                 self._catalogue.replace(store, fresh.pop(frame.number))
             store.ready, store.watched = True, frame.watched
+            self._answered[frame.number] = max(begun, frame.turn)
+        self._tell_news()
+
+    def _tell_news(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 

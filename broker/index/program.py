@@ -47,6 +47,8 @@ class _Store:
         self.watching: Watching | None = None
         self.touched: set[str] = set()
         self.relist = False
+        self.asked, self.answered = 0, 0
+        """The turns of the last look that was asked for, and of the last that was made."""
         self.surveyed = 0.0
         """When all files were looked at."""
         self.looked: dict[str, float] = {}
@@ -96,10 +98,10 @@ class Index:
             self._stores[frame.number] = store
             self._tell(store, store.leaves.load())
             self._tell(store, store.leaves.survey())
-            self._say(packed(Ready(store.number, watched=False)))
+            self._say(packed(Ready(store.number, watched=False, turn=0)))
             self._watch(store)
         elif isinstance(frame, Look):
-            self._survey(self._stores[frame.number])
+            self._stores[frame.number].asked = frame.turn
 
     def _watch(self, store: _Store) -> None:
         """From here on the system tells; what was changed before it did is looked for once more."""
@@ -115,9 +117,10 @@ class Index:
         self._survey(store)
 
     def _survey(self, store: _Store) -> None:
+        turn = store.asked
         self._tell(store, store.leaves.survey())
-        store.surveyed = time.monotonic()
-        self._say(packed(Ready(store.number, watched=store.watching is not None and store.watching.complete)))
+        store.answered, store.surveyed = turn, time.monotonic()
+        self._say(packed(Ready(store.number, store.watching is not None and store.watching.complete, turn)))
 
     # events, from the threads of the watches
 
@@ -164,6 +167,8 @@ class Index:
                 store.relist = False
                 if store.watching is not None:
                     store.watching.begin()
+                self._survey(store)
+            elif store.asked != store.answered:
                 self._survey(store)
             store.looked = {path: at for path, at in store.looked.items() if now - at < _AGAIN}
             due = {path for path in tuple(store.touched) if path not in store.looked}

@@ -31,7 +31,8 @@ from watchdog.observers.api import BaseObserver
 from broker.filesystems import is_network
 from shims.shelf import Folder
 
-_RELISTING = (DirCreatedEvent, DirDeletedEvent, DirMovedEvent, FileCreatedEvent, FileDeletedEvent, FileMovedEvent)
+_COMING = (DirCreatedEvent, FileCreatedEvent)
+_RELISTING = (*_COMING, DirDeletedEvent, DirMovedEvent, FileDeletedEvent, FileMovedEvent)
 _TOLD: list[type[FileSystemEvent]] = [*_RELISTING, FileModifiedEvent]
 """Not that files are opened and read: the index does that itself. One list for all, for the last one of a directory counts."""
 
@@ -105,10 +106,12 @@ class Watching:
             name = os.fsdecode(path)
             if name == place.real or name.startswith(f"{place.real.rstrip('/')}/"):
                 name = place.path + name[len(place.real) :]
-            if isinstance(event, _RELISTING) and (
-                name in self._leading or name == place.path or (event.is_directory and place.deep)
-            ):
-                self._relisted()
+            if isinstance(event, _RELISTING):
+                leading = name in self._leading or name == place.path
+                if leading and not isinstance(event, _COMING):
+                    self._lost = True  # its watch went with it, and the next one may have its very inode
+                if leading or (event.is_directory and place.deep):
+                    self._relisted()
             if not event.is_directory:
                 self._touched(name)
 

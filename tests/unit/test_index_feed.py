@@ -39,9 +39,9 @@ PATHS = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateesc
 CHANGES = st.builds(Change, NUMBERS, st.none() | st.binary(max_size=30))
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Open, NUMBERS, st.sampled_from(["claude", "codex"]), PATHS),
-    st.builds(Look, NUMBERS),
+    st.builds(Look, NUMBERS, NUMBERS),
     st.builds(ToldBatch, NUMBERS, st.lists(CHANGES, max_size=5).map(tuple)),
-    st.builds(Ready, NUMBERS, st.booleans()),
+    st.builds(Ready, NUMBERS, st.booleans(), NUMBERS),
 )
 
 WORDS = st.text(st.characters(exclude_categories=()), max_size=12)
@@ -69,8 +69,8 @@ def test_one_byte_at_a_time_gives_the_same_frames() -> None:
     frames: list[Frame] = [
         Open(0, "claude", "/h/\udcff"),
         ToldBatch(0, (Change(1, b"x"), Change(2, None))),
-        Ready(0, True),
-        Look(0),
+        Ready(0, True, 3),
+        Look(0, 3),
     ]
     reader = Frames()
     stream = b"".join(packed(frame) for frame in frames)
@@ -92,8 +92,8 @@ def test_any_body_is_a_frame_whose_values_are_what_they_should_be_or_a_value_err
         ["told", 1, value],
         ["told", 1, [value]],
         ["open", value, value, value],
-        ["ready", 1, value],
-        ["look", value],
+        ["ready", 1, value, value],
+        ["look", value, value],
     ):
         try:
             frame = unpacked(msgpack.packb(body))
@@ -112,8 +112,11 @@ def test_any_body_is_a_frame_whose_values_are_what_they_should_be_or_a_value_err
         ["open", 1, "claude"],
         ["open", "1", "claude", "/h"],
         ["open", 1, "claude", None],
-        ["look", None],
-        ["ready", 1, 1],
+        ["look", None, 1],
+        ["look", 1],
+        ["look", 1, True],
+        ["ready", 1, 1, 1],
+        ["ready", 1, True, None],
         ["told", 1, None],
         ["told", 1, ["ab"]],
         ["told", 1, [[1, "text"]]],
