@@ -52,6 +52,7 @@ def lines_with(descriptor: int, needle: bytes, start: int, end: int) -> Iterator
 
 def end_of_lines(descriptor: int, start: int, size: int) -> int:
     """Where the last whole line before ``size`` ended; ``start`` when there is none after it."""
+    size = _end_of_data(descriptor, size)
     while size > start:
         begin = max(start, size - LONGEST_LINE)
         newline = os.pread(descriptor, size - begin, begin).rfind(b"\n")
@@ -71,6 +72,27 @@ def tail_lines(descriptor: int, size: int, span: int) -> list[bytes]:
     begin = max(0, size - span)
     lines = os.pread(descriptor, size - begin, begin).split(b"\n")
     return lines[1 if begin else 0 : -1]
+
+
+def _end_of_data(descriptor: int, size: int) -> int:
+    """Where the file's last hole begins: no line ends in it, and a search for one would read all of it."""
+
+    def data_from(offset: int) -> bool:
+        try:
+            return os.lseek(descriptor, offset, os.SEEK_DATA) < size
+        except OSError as error:
+            return error.errno != errno.ENXIO
+
+    if size == 0 or data_from(size - 1):
+        return size
+    low, high = 0, size - 1  # halved: whether anything is written behind an offset is asked some thirty times
+    while low < high:
+        middle = (low + high) // 2
+        if data_from(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _next_data(descriptor: int, at: int) -> int:

@@ -7,7 +7,6 @@ the index of names, one line per rename, and puts another file in its place when
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import zlib
@@ -80,7 +79,7 @@ class CodexShelf:
             if kind is _Kind.NAMES and before is not None and before.memory != _trace(descriptor, before.read):
                 before = None
             start = before.read if before is not None else 0
-            end = blocks.end_of_lines(descriptor, start, _end_of_data(descriptor, file.size))
+            end = blocks.end_of_lines(descriptor, start, file.size)
             if kind is _Kind.NAMES:
                 names = _names(descriptor, start, end, before.names if before is not None else ())
                 return Told(end, names=names, memory=_trace(descriptor, end))
@@ -220,27 +219,6 @@ def _lines(descriptor: int, start: int, end: int) -> Iterator[bytes]:
                 yield line
         first = first and not lines
         rest = rest if len(rest) <= blocks.BLOCK else rest[: blocks.LONGEST_LINE + 1]
-
-
-def _end_of_data(descriptor: int, size: int) -> int:
-    """Where the file's last hole begins: no line ends in it, and a search for one would read all of it."""
-
-    def data_from(offset: int) -> bool:
-        try:
-            return os.lseek(descriptor, offset, os.SEEK_DATA) < size
-        except OSError as error:
-            return error.errno != errno.ENXIO
-
-    if size == 0 or data_from(size - 1):
-        return size
-    low, high = 0, size - 1  # halved: whether anything is written behind an offset is asked some thirty times
-    while low < high:
-        middle = (low + high) // 2
-        if data_from(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _flocks() -> Iterator[tuple[str, int]]:
