@@ -72,6 +72,8 @@ class ClaudeStream:
         self._renders = renders
         self._replays = replays
         self._name = ""
+        self._name_said = False
+        """It was given since the last turn ended: what was read of the registry for that may be older."""
         self._title = ""
         self._model = ""
         self._opened = opened
@@ -116,7 +118,7 @@ class ClaudeStream:
         """What the live registry says of this process now (`sessions/<pid>.json`)."""
         if session and not self._session_said:
             self._session = session
-        if name and given and session == self._session:
+        if name and given and session == self._session and not self._name_said:
             self._name = name
 
     # from the editor
@@ -140,7 +142,7 @@ class ClaudeStream:
             if request.get("subtype") == "initialize":
                 self._initialize = str(message.get("request_id"))
             elif request.get("subtype") == "rename_session" and isinstance(request.get("title"), str):
-                self._name = request["title"]
+                self._name, self._name_said = request["title"], True
 
     def editor_ended(self) -> None:
         self.ended = True
@@ -196,7 +198,7 @@ class ClaudeStream:
             else:
                 self._turn_since = self._turn_since or self._now
         elif subtype == "session_title_changed" and isinstance(message.get("title"), str):
-            self._name = message["title"]
+            self._name, self._name_said = message["title"], True
 
     def _asks(self, message: dict[str, Any]) -> None:
         request = as_object(message.get("request"))
@@ -250,6 +252,7 @@ class ClaudeStream:
         self._turn_since = 0.0
         self._approvals.clear()
         self.look_up_registry = True  # a name may have been given, the id may have moved
+        self._name_said = False
         current = self._current
         if current is None:
             return
@@ -280,7 +283,7 @@ class ClaudeStream:
         self._session_said = True
         if session != self._session:
             if self._session:
-                self._name = ""
+                self._name, self._name_said = "", False
             self._session = session
             self.look_up_registry = True
 

@@ -178,6 +178,22 @@ def test_names_that_were_given() -> None:
     assert panel.state.name == "yours", "a derived name is no name"
 
 
+@pytest.mark.requirement("SH-20", "SE-24")
+def test_a_name_that_is_newer_than_what_was_read_of_the_registry_stays() -> None:
+    """A turn ends, its registry entry is read, and meanwhile the person renames the session in the editor's list."""
+    panel = Panel()
+    panel.agent(init(), result())
+    panel.editor({"type": "control_request", "request_id": "r", "request": {"subtype": "rename_session", "title": "new"}})
+    panel.stream.registered(SESSION, "old", True)
+    assert panel.state.name == "new"
+    panel.agent({"type": "system", "subtype": "session_title_changed", "title": "newer", "session_id": SESSION})
+    panel.stream.registered(SESSION, "old", True)
+    assert panel.state.name == "newer"
+    panel.agent(init(), result())
+    panel.stream.registered(SESSION, "newest", True)
+    assert panel.state.name == "newest"
+
+
 @pytest.mark.requirement("SH-20")
 def test_a_name_given_before_the_id_was_known_stays() -> None:
     panel = Panel(session="")
