@@ -24,7 +24,9 @@ class Table:
         self._programs: dict[int, str] = {}
         self.environments: dict[int, dict[str, str] | None] = {}
         """What a process was started with; None: it cannot be read."""
+        self.arguments: dict[int, list[str]] = {}
         monkeypatch.setattr(callers, "variables", self.variables)
+        monkeypatch.setattr(callers, "argv", lambda pid: self.arguments.get(pid, []))
         monkeypatch.setattr(live, "identify", lambda pid: ProcessId(pid, pid) if pid in self._parents else None)
         for module in (callers, panels):
             monkeypatch.setattr(module, "ancestors", self.ancestors)

@@ -224,9 +224,34 @@ def test_what_grok_tells_counts_for_a_grok_caller_alone(table: Table, world: Wor
 @pytest.mark.requirement("EN-20")
 def test_a_server_of_groks_leader_belongs_to_the_session_that_it_was_told(table: Table, world: World) -> None:
     panel, _ = shim(table, world, S("g1"), agent="grok")
-    leader = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/python3")
-    assert who(world, leader, settings={"GROK_SESSION_ID": "g1"}) == ("grok", "g1", panel)
-    assert who(world, leader, settings={"GROK_SESSION_ID": "g2"}) == ("grok", "g2", None)
+    server = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/python3")
+    table.arguments[parent(server).pid] = ["grok", "agent", "leader", "--no-exit-on-disconnect"]
+    assert who(world, server, settings={"GROK_SESSION_ID": "g1"}) == ("grok", "g1", panel)
+    assert who(world, server, settings={"GROK_SESSION_ID": "g2"}) == ("grok", "g2", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_grok_that_leads_nobody_speaks_for_no_panels_session(table: Table, world: World) -> None:
+    shim(table, world, S("g1"), agent="grok")
+    server = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/python3")
+    table.arguments[parent(server).pid] = ["grok", "-p", "agent leader"]
+    assert who(world, server, settings={"GROK_SESSION_ID": "g1"}) == ("grok", "", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_what_a_shell_says_that_grok_has_told_is_a_claim(table: Table, world: World) -> None:
+    panel, process = shim(table, world, S("g1"), S("g2"), agent="grok")
+    in_shell = table.below(parent(process), "/bin/bash", "/usr/bin/python3")
+    assert who(world, in_shell, settings={"GROK_SESSION_ID": "g2"}) == ("grok", "", panel)
+    headless = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/dash", "/usr/bin/python3")
+    assert who(world, headless, settings={"GROK_SESSION_ID": "g3"}) == ("grok", "", None)
+
+
+@pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize("program", ["/x/vendor/x86_64-unknown-linux-musl/bin/codex", "/opt/claude.exe"])
+def test_an_agent_in_a_terminal_is_no_session_of_a_grok_that_it_descends_from(table: Table, world: World, program: str) -> None:
+    server = table.line("/home/u/.grok/bin/grok-1.0.41", "/bin/bash", program, "/usr/bin/python3")
+    assert who(world, server, settings={"GROK_SESSION_ID": "g1"})[1] == ""
 
 
 @pytest.mark.requirement("EN-20")
