@@ -22,11 +22,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from broker.wire import Inject, SessionState
+from shims import lines
 from shims.grok.prompts import Prompt
 from shims.grok.session import INTERACTIONS, Session, call_of
 from shims.jsonline import as_object, parse_object
 from shims.jsonrpc import OurRequest, OurRequests, encoded, identity, is_answer
-from shims.lines import DROP, HOLD, LONGEST_UNDECIDED, PASS
+from shims.lines import DROP, HOLD, PASS
 from shims.stream import Finished, Progress, Rejected, Taken, Write
 
 if TYPE_CHECKING:
@@ -358,7 +359,7 @@ class GrokStream:
         if verdict == DROP or not self._is_extension() or self._echoes:
             return verdict
         if not whole:
-            if len(start) >= LONGEST_UNDECIDED:
+            if len(start) >= lines.LONGEST_UNDECIDED:
                 self._show_before(start)
             return HOLD if any(start.startswith(kind) or kind.startswith(start) for kind in (_UPDATE, _COMPLETE)) else verdict
         thought = _THOUGHT in start
