@@ -163,6 +163,9 @@ write_stamps() {
     say "$lock changed meanwhile; try again"
     return 1
   fi
+  # Where the shims' launchers look for the state directory: a shell cannot ask for the home of the passwd entry.
+  "$python" -I -S -c 'import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir)' >"$directory/cross-agent-home" 2>/dev/null ||
+    rm -f "$directory/cross-agent-home"
   mv -f "$directory/stamp.new" "$directory/cross-agent-stamp"
 }
 

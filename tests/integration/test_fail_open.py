@@ -220,9 +220,14 @@ def broken(tmp_path: Path, shim: Shim) -> tuple[Installation, Shim]:
         ("shims/relay.py", None),
         ("shims/launch.py", "def broken(:\n"),
         ("shims/program.py", "raise ImportError('half an update')\n"),
-        ("shims/start.py", None),
         ("shims/{agent}/command.py", "import nothing_of_that_name\n"),
         ("shims/{agent}/__main__.py", None),
+        ("shims/{agent}/__main__.py", ""),
+        ("shims/{agent}/__main__.py", "# cut off before its first statement\n"),
+        ("shims/launch.py", "raise MemoryError\n"),
+        ("shims/child.py", "raise SystemExit(3)\n"),
+        ("shims/relay.py", "raise KeyboardInterrupt\n"),
+        ("shims/observe.py", "class Observer:\n    def __init__(self, note):\n        raise LookupError\n"),
     ],
 )
 def test_a_shim_that_does_not_load_hands_over(

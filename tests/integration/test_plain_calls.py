@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shims.discover import OUTSIDE_PATH
+from shims.loops import VARIABLE
 from tests.integration.editor import PATIENCE
 from tests.integration.installation import LAUNCHERS, Installation, Shim, make_child
 
@@ -74,6 +75,7 @@ PANEL = {
 }
 OF_EVERY_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
 """Variables that a POSIX shell sets anew, and exports."""
+OURS = VARIABLE
 
 INSTALLED_HERE = any(
     os.path.lexists(f"{directory}/{agent}") for directory in OUTSIDE_PATH if directory.startswith("/") for agent in PLAIN
@@ -90,7 +92,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, d
         out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, err) == (0, b"")
         report: dict[str, Any] = json.loads(out)
-        for name in OF_EVERY_SHELL:
+        for name in (*OF_EVERY_SHELL, OURS):
             report["environment"].pop(name, None)
         return process.pid, report
 
@@ -111,9 +113,14 @@ def test_a_plain_call_is_the_agent_itself(
     if way == "by a link":
         (tmp_path / "link").symlink_to(child)
         child = tmp_path / "link"
-    if way == "by Python":  # which looks at what a script calls that names the agent
-        child.write_text(child.read_text().replace("\n", f"\n# /nonexistent/{agent}\n", 1))
     command, environment = _shim(agent, installation, home).plain(child, *arguments)
+    if way == "by Python" and agent == "claude":  # which looks for what is not in the arguments
+        command, environment["PATH"] = [command[0], *arguments], f"{tmp_path}:{environment['PATH']}"
+        child = child.rename(tmp_path / "claude")
+    elif way == "by Python":
+        del environment[f"CROSS_AGENT_REAL_{agent.upper()}"]
+        environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
+        child = child.rename(tmp_path / agent)
     _, direct = _run([str(child), *arguments], environment)
     pid, shimmed = _run(command, environment)
     assert shimmed["pid"] == pid
