@@ -76,6 +76,7 @@ PANEL = {
 OF_EVERY_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
 """Variables that a POSIX shell sets anew, and exports."""
 OURS = VARIABLE
+"""The one variable of our own."""
 
 INSTALLED_HERE = any(
     os.path.lexists(f"{directory}/{agent}") for directory in OUTSIDE_PATH if directory.startswith("/") for agent in PLAIN
@@ -140,6 +141,28 @@ def test_a_panel_call_is_intercepted(
     assert shimmed["parent"] == pid
     # Whatever else it sees is what it would have seen.
     assert {**shimmed, "pid": 0, "parent": 0} == {**direct, "pid": 0, "parent": 0}
+
+
+@pytest.mark.parametrize(("agent", "arguments"), BOTH_KINDS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
+@pytest.mark.parametrize("broken", [{}, {"CROSS_AGENT_SHIM_BROKEN": "1"}], ids=["", "broken"])
+@pytest.mark.requirement("SH-03", "SH-07")
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="looks into /proc")
+def test_the_environment_is_the_editors(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], broken: dict[str, str]
+) -> None:
+    """Byte for byte, as the kernel hands it over, but for our mark; no locale is set, and names are what a script may use."""
+    child = tmp_path / agent
+    child.write_text("#!/bin/sh\nexec cat /proc/$$/environ\n")
+    child.chmod(0o755)
+    command, environment = _shim(agent, installation, home).plain(child, *arguments)
+    names = "agent name run self end line link head python system panel note previous argument directory rest key root here found"
+    environment |= dict.fromkeys((*names.split(), "_", "LC_MESSAGES"), "theirs") | {"PWD": str(tmp_path), "SHLVL": "3"}
+    for locale in ({}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_CTYPE": ""}, {"LC_ALL": "C"}):
+        seen = [
+            sorted(subprocess.run(line, env=told, stdin=-3, stdout=-1, cwd=tmp_path, timeout=PATIENCE).stdout.split(b"\0"))
+            for line, told in (([str(child)], {**environment, **locale}), (command, {**environment, **locale, **broken}))
+        ]
+        assert [entry for entry in seen[1] if not entry.startswith(OURS.encode())] == seen[0]
 
 
 @pytest.mark.requirement("SH-02")
