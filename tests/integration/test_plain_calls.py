@@ -234,6 +234,20 @@ def test_no_binary_anywhere_is_said(installation: Installation, home: Path, agen
 
 @pytest.mark.requirement("SH-07")
 @pytest.mark.parametrize(("agent", "arguments"), BOTH_KINDS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
+def test_an_agent_without_a_first_line(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...]
+) -> None:
+    """A script of sh, to editors as well."""
+    script = tmp_path / "script"
+    script.write_text('echo "started $*"\n')
+    script.chmod(0o755)
+    command, environment = _shim(agent, installation, home).plain(script, *arguments)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"started {' '.join(arguments)}\n", "")
+
+
+@pytest.mark.requirement("SH-07")
+@pytest.mark.parametrize(("agent", "arguments"), BOTH_KINDS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
 def test_a_binary_that_cannot_be_started(
     installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...]
 ) -> None:
