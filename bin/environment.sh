@@ -1,7 +1,7 @@
-# The checkout's Python environment: sourced by bin/cross-agent and bin/test, which set $root before.  POSIX sh.
+# The checkout's Python environment: sourced by bin/cross-agent and bin/test, which set $_xa_root before.  POSIX sh.
 #
-#   ensure_environment runtime|test    builds it if it is missing or out of date, and sets $python
-#   usable_stamp                       sets $python to the environment that is there, whatever its age; false without one
+#   ensure_environment runtime|test    builds it if it is missing or out of date, and sets $_xa_python
+#   usable_stamp                       sets $_xa_python to the environment that is there, whatever its age; false without one
 #
 # An environment is made in its final directory, .venv-<checksum of the lock file>-<version of Python>, and the link .venv
 # is renamed onto it when it is complete: nobody ever sees half of one, and what runs from an older one goes on running.
@@ -15,17 +15,17 @@ say() { printf 'cross-agent: %s\n' "$*" >&2; }
 ensure_environment() {
   up_to_date "$1" && return
   (set_up "$1") || return # in a subshell, which keeps its traps, its directory and its variables
-  usable_stamp || { say "the new environment does not start; remove $root/.venv and try again"; return 1; }
+  usable_stamp || { say "the new environment does not start; remove $_xa_root/.venv and try again"; return 1; }
 }
 
 # --- What is there: built-ins only, since every start comes through here
 
 usable_stamp() {
-  python= library= key=
-  [ -r "$root/.venv/cross-agent-stamp" ] || return
-  { read -r python && read -r library && read -r key; } <"$root/.venv/cross-agent-stamp"
+  _xa_python= _xa_library= _xa_key=
+  [ -r "$_xa_root/.venv/cross-agent-stamp" ] || return
+  { read -r _xa_python && read -r _xa_library && read -r _xa_key; } <"$_xa_root/.venv/cross-agent-stamp"
   # In a copied checkout the stamp still names the environment of the first one.
-  [ -x "$python" ] && [ -e "$library" ] && [ "${python%/bin/python}/cross-agent-stamp" -ef "$root/.venv/cross-agent-stamp" ]
+  [ -x "$_xa_python" ] && [ -e "$_xa_library" ] && [ "${_xa_python%/bin/python}/cross-agent-stamp" -ef "$_xa_root/.venv/cross-agent-stamp" ]
 }
 
 up_to_date() {
@@ -34,19 +34,19 @@ up_to_date() {
 }
 
 same_time() {
-  [ -e "$root/.venv/$2" ] && ! [ "$root/$1" -nt "$root/.venv/$2" ] && ! [ "$root/$1" -ot "$root/.venv/$2" ]
+  [ -e "$_xa_root/.venv/$2" ] && ! [ "$_xa_root/$1" -nt "$_xa_root/.venv/$2" ] && ! [ "$_xa_root/$1" -ot "$_xa_root/.venv/$2" ]
 }
 
 # --- Setting up
 
 set_up() {
-  cd "$root" && root=$(pwd -P) || return # the stamp names the real place, by whatever link this was called
+  cd "$_xa_root" && _xa_root=$(pwd -P) || return # the stamp names the real place, by whatever link this was called
   unset PYTHONHOME PYTHONPATH PIP_PREFIX PIP_ROOT PIP_TARGET UV_SYSTEM_PYTHON
   PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
   export PIP_USER PIP_DISABLE_PIP_VERSION_CHECK
   only_touched "$1" && return
   if [ -e .venv ] && [ ! -L .venv ]; then
-    say "$root/.venv is not of this program's making; move it away and try again"
+    say "$_xa_root/.venv is not of this program's making; move it away and try again"
     return 1
   fi
   take_lock || return
@@ -55,10 +55,10 @@ set_up() {
 
 # A lock file with another time and the same content (a checkout went back and forth) costs no build.
 only_touched() {
-  usable_stamp && [ "${key%%-*}" = "$(checksum requirements.lock)" ] || return
+  usable_stamp && [ "${_xa_key%%-*}" = "$(checksum requirements.lock)" ] || return
   if [ "$1" = test ]; then
-    [ -r .venv/cross-agent-test-stamp ] && read -r key <.venv/cross-agent-test-stamp || return
-    [ "${key%%-*}" = "$(checksum requirements-test.lock)" ] || return
+    [ -r .venv/cross-agent-test-stamp ] && read -r _xa_key <.venv/cross-agent-test-stamp || return
+    [ "${_xa_key%%-*}" = "$(checksum requirements-test.lock)" ] || return
     touch -r requirements-test.lock .venv/cross-agent-test-stamp 2>/dev/null
   fi
   touch -r requirements.lock .venv/cross-agent-stamp 2>/dev/null
@@ -85,8 +85,8 @@ build() {
 
 is_complete() {
   [ -r "$directory/cross-agent-stamp" ] || return
-  { read -r python && read -r library && read -r key; } <"$directory/cross-agent-stamp"
-  [ "$python $key" = "$root/$directory/bin/python $runtime_sum-$version" ] && [ -x "$python" ] && [ -e "$library" ]
+  { read -r _xa_python && read -r _xa_library && read -r _xa_key; } <"$directory/cross-agent-stamp"
+  [ "$_xa_python $_xa_key" = "$_xa_root/$directory/bin/python $runtime_sum-$version" ] && [ -x "$_xa_python" ] && [ -e "$_xa_library" ]
 }
 
 # Sets $interpreter and $version: the first on PATH that is new enough and can make an environment.
@@ -150,26 +150,29 @@ install_with_pip() {
 
 # The time is taken first and the content compared after: a lock file that changed meanwhile is out of date at the next start.
 write_stamps() {
-  python=$root/$directory/bin/python
-  library=$("$python" -I -S -c 'import os; print(os.__file__)') || return
+  _xa_python=$_xa_root/$directory/bin/python
+  _xa_library=$("$_xa_python" -I -S -c 'import os; print(os.__file__)') || return
   rm -f "$directory/cross-agent-test-stamp"
   if [ "$1" = test ]; then
     printf '%s\n' "$sum-$version" >"$directory/cross-agent-test-stamp" || return
     touch -r requirements-test.lock "$directory/cross-agent-test-stamp"
   fi
-  printf '%s\n' "$python" "$library" "$runtime_sum-$version" >"$directory/stamp.new" || return
+  printf '%s\n' "$_xa_python" "$_xa_library" "$runtime_sum-$version" >"$directory/stamp.new" || return
   touch -r requirements.lock "$directory/stamp.new"
   if [ "$sum $runtime_sum" != "$(checksum "$lock") $(checksum requirements.lock)" ]; then
     say "$lock changed meanwhile; try again"
     return 1
   fi
+  # Where the shims' launchers look for the state directory: a shell cannot ask for the home of the passwd entry.
+  "$_xa_python" -I -S -c 'import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir)' >"$directory/cross-agent-home" 2>/dev/null ||
+    rm -f "$directory/cross-agent-home"
   mv -f "$directory/stamp.new" "$directory/cross-agent-stamp"
 }
 
 # By Python, since mv would move the new link into the directory behind the old one.
 point_to_it() {
   touch "$directory"
-  "$python" -I -S -c '
+  "$_xa_python" -I -S -c '
 import os, sys
 if os.path.lexists(".venv-link"):
     os.unlink(".venv-link")
@@ -193,11 +196,11 @@ take_lock() {
   trap 'exit 130' INT
   trap 'exit 143' HUP TERM
   holding= seconds=0
-  self=$(exec sh -c 'echo "$PPID"') # $$ is the shell around this subshell
-  self=$self:$(started "$self")
-  until ln -s "$self" .venv-lock 2>/dev/null; do
+  _xa_self=$(exec sh -c 'echo "$PPID"') # $$ is the shell around this subshell
+  _xa_self=$_xa_self:$(started "$_xa_self")
+  until ln -s "$_xa_self" .venv-lock 2>/dev/null; do
     if [ ! -w . ]; then
-      say "$root is not writable, and its environment is missing or out of date"
+      say "$_xa_root is not writable, and its environment is missing or out of date"
       return 1
     fi
     owner=$(readlink .venv-lock) || continue # released just now
@@ -207,13 +210,13 @@ take_lock() {
       say "waiting for another set-up (process ${owner%%:*})"
     fi
     if [ $seconds -ge "${lock_patience:-900}" ]; then
-      say "another set-up (process ${owner%%:*}) does not come to an end; end it, or remove $root/.venv-lock"
+      say "another set-up (process ${owner%%:*}) does not come to an end; end it, or remove $_xa_root/.venv-lock"
       return 1
     fi
     sleep 1 # portable shells have no wait with a bound for a process that is not a child
     seconds=$((seconds + 1))
   done
-  holding=$self
+  holding=$_xa_self
 }
 
 release() { [ -z "$holding" ] || [ "$(readlink .venv-lock)" != "$holding" ] || rm -f .venv-lock; }

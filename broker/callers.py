@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from broker.errors import Refusal
 from broker.panels import Panel, Panels
-from broker.processes import ProcessId, ancestors, executable, variables
+from broker.processes import SHELLS, ProcessId, ancestors, argv, executable, variables
 from shims.agent import Agent, agent, agents
 
 SELF = "CROSS_AGENT_SELF"
@@ -56,15 +56,22 @@ class Descent:
     """The session that the nearest agent's process holds, by the agent's own registry."""
     environment: Mapping[str, str] | None = None
     """What matters here of the environment that the nearest agent's process was started with; None: it cannot be read."""
+    in_shell: bool = False
+    """A shell stands between the nearest agent and the process: what that agent tells its servers may have been changed."""
+    leads: bool = False
+    """The nearest agent's process serves the sessions of others as well."""
 
 
 def descent_of(process: ProcessId) -> Descent:
     """Looks at processes and at a file, so it runs beside the loop."""
     line = tuple(Ancestor(above, _agent_of(above)) for above in ancestors(process.pid)[1:])
+    in_shell = False
     for above, described in line:
         if described is not None:
             environment = variables(above.pid, ("HOME", described.store_variable, SELF_SESSION))
-            return Descent(line, described.held_by(described.store_in(environment or {}), above), environment)
+            held = described.held_by(described.store_in(environment or {}), above)
+            return Descent(line, held, environment, in_shell, described.leads(argv(above.pid)))
+        in_shell = in_shell or (executable(above.pid) or "").rsplit("/", 1)[-1] in SHELLS
     return Descent(line)
 
 
@@ -97,24 +104,25 @@ def identify_caller(descent: Descent, meta: Mapping[str, Any], environment: Mapp
 def _by_evidence(descent: Descent, meta: Mapping[str, Any], environment: Mapping[str, str], panels: Panels) -> Caller:
     panel, between = _panel_above(descent.line, panels)
     if panel is not None and (not between or (len(between) == 1 and between[0].name == panel.agent)):
-        return _in_panel(panel, agent(panel.agent), meta, environment, descent.held if between else "")
+        return _in_panel(
+            panel, agent(panel.agent), meta, _told(agent(panel.agent), descent, environment), descent.held if between else ""
+        )
     if not between:
         return Caller()
     nearest = between[0]
     started = descent.environment if descent.environment is not None else environment
-    caller = _in_no_panel(nearest, meta, environment, descent.held, panels)
+    caller = _in_no_panel(nearest, meta, _told(nearest, descent, environment), descent, panels)
     if caller is None and panel is None and len(between) == 1:  # an agent that another one has started has inherited it
         caller = _by_self_session(nearest, started)
     caller = caller or Caller(nearest.name, "", "the program that started the call")
     return replace(caller, store=caller.panel.store if caller.panel is not None else nearest.store_in(started))
 
 
-def _in_panel(panel: Panel, described: Agent, meta: Mapping[str, Any], environment: Mapping[str, str], held: str) -> Caller:
+def _in_panel(panel: Panel, described: Agent, meta: Mapping[str, Any], told: str, held: str) -> Caller:
     def caller(session: str, how: str) -> Caller:
         return Caller(panel.agent, session, how, panel, panel.store)
 
     origin = described.origin(meta)
-    told = _told(described, environment)
     if named := origin.session or told:
         if panel.session(named) is None:
             return caller("", "a session that the panel does not show")
@@ -129,26 +137,26 @@ def _in_panel(panel: Panel, described: Agent, meta: Mapping[str, Any], environme
     return caller("", "a panel with several sessions" if len(panel.sessions) > 1 else "a panel without a session")
 
 
-def _in_no_panel(
-    described: Agent, meta: Mapping[str, Any], environment: Mapping[str, str], held: str, panels: Panels
-) -> Caller | None:
+def _in_no_panel(described: Agent, meta: Mapping[str, Any], told: str, descent: Descent, panels: Panels) -> Caller | None:
     """An agent that runs in a terminal, headless, or in the shell of another; None: nothing names its session."""
     origin = described.origin(meta)
-    if held and not origin.session:
-        return Caller(described.name, held, _HELD)
-    session = origin.session or _told(described, environment)
+    if descent.held and not origin.session:
+        return Caller(described.name, descent.held, _HELD)
+    session = origin.session or told
     if not session:
         return None
     hosts = panels.hosting(described.name, session)
-    if hosts and not described.strays:
+    if hosts and not descent.leads:
         return Caller(described.name, "", "a session of a panel that the call does not come from")
     how = origin.how if origin.session else described.session_variable
     return Caller(described.name, session, how, hosts[0] if len(hosts) == 1 else None)
 
 
-def _told(described: Agent, environment: Mapping[str, str]) -> str:
-    """The session that the agent has told the caller's process; another agent's variable has been inherited."""
-    return environment.get(described.session_variable, "") if described.session_variable else ""
+def _told(described: Agent, descent: Descent, environment: Mapping[str, str]) -> str:
+    """The session that the agent has told its server; another agent's variable was inherited, and a shell's is a claim."""
+    if not described.session_variable or descent.in_shell:
+        return ""
+    return environment.get(described.session_variable, "")
 
 
 def _by_self_session(described: Agent, environment: Mapping[str, str]) -> Caller | None:

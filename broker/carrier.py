@@ -374,6 +374,7 @@ def _composed(delivery: Delivery, body: str) -> str:
 
 _REFUSALS = {
     "closed": "the panel was closed before it could take the message",
+    "session_closed": "the session was closed before it could take the message",
     "not_accepting": "the panel takes no messages",
     "not_observed": "the panel's shim has lost track of the agent's stream",
     "wrong_session": "the panel has moved to another session",
@@ -386,6 +387,7 @@ _REFUSALS = {
 _ENDS = {
     "completed": "its turn ended without a final message",
     "interrupted": "its turn was interrupted by the person at that session",
+    "closed": "the session was closed in the middle of its turn",
     "declined": "the person at that session declined what its turn asked for, which ended it",
     "failed": "its turn failed: the agent or its model reported an error",
 }

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.peers import Peer
-from broker.processes import ProcessId, ancestors, argv, executable
+from broker.processes import SHELLS, ProcessId, ancestors, argv, executable
 from broker.wire import Register, SessionState
 
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "fish", "env", "node"))
+_LAUNCHERS = SHELLS | {"env", "node"}
 """Programs that stand between an editor and a shim without being either."""
 
 
@@ -197,7 +197,7 @@ def window_of(shim: ProcessId) -> ProcessId | None:
     """
     for process in ancestors(shim.pid)[1:]:
         name = (executable(process.pid) or "").rsplit("/", 1)[-1]
-        if name not in _SHELLS or _is_extension_host(process.pid):
+        if name not in _LAUNCHERS or _is_extension_host(process.pid):
             return process
     return None
 

@@ -16,6 +16,10 @@ from typing import NamedTuple
 _PROC = sys.platform == "linux"
 
 
+SHELLS = frozenset(("sh", "bash", "dash", "zsh", "fish", "ksh", "mksh", "tcsh", "csh", "busybox", "nu", "pwsh"))
+"""How programs are called in which people, and agents' tools, run commands."""
+
+
 class ProcessId(NamedTuple):
     """A process for ever: its pid and its start time (kernel ticks on Linux, milliseconds since the epoch elsewhere)."""
 

@@ -99,7 +99,8 @@ class StageReport(NamedTuple):
     """REJECTED, LOST: a stable reason (`busy`, `closed`, `too_late`, `wrong_session`, `not_accepting`, `withdrawn`,
     `ended_waiting`, …)."""
     status: str = ""
-    """FINISHED: `completed`, `interrupted`, `declined` (an approval was refused, which ended it) or `failed`."""
+    """FINISHED: `completed`, `interrupted`, `declined` (an approval was refused, which ended it), `closed` (its session was)
+    or `failed`."""
     text: str | None = None
     """FINISHED: the turn's final text; None when the shim could not see it."""
     turn: str = ""

@@ -81,7 +81,7 @@ class Agent:
         held_by: the session that a process holds, by the same registry where it tells: (store, process) → id, or empty.
         origin: what the ``_meta`` of a call says of the session that makes it.
         session_variable: by which it tells an MCP server exactly whose it is; empty when it does not, or not for long.
-        strays: its MCP servers may be children of another of its processes than the one that has the session.
+        leads: whether a process of it with these arguments serves the sessions of others: its MCP servers are theirs.
         record: what the agent's files say of a key: (store, session, key) → Record. Blocking; run in the reader process.
         answer_naming: the final words of the turn that closes with a token: (store, session, token) → Record. Blocking.
         moved: when somebody other than us last moved a session, by its records, 0 when they do not say: (store, session, the
@@ -112,7 +112,7 @@ class Agent:
     default_store: str
     longest: int | None = None
     session_variable: str = ""
-    strays: bool = False
+    leads: Callable[[list[str]], bool] = lambda _: False
     named_by_editor: bool = False
 
     def store_in(self, environment: Mapping[str, str]) -> str:

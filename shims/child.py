@@ -6,10 +6,14 @@ Owns fork, exec, the parent-death signal and exit statuses (SH-06, SH-11). Impor
 from __future__ import annotations
 
 import os
+from errno import ENOMEM
+
+from shims.launch import execute, restore_signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
+    from collections.abc import Callable
     from typing import NoReturn
 else:
     import _signal  # `signal` itself imports enum
@@ -45,11 +49,12 @@ def standard_streams_open() -> bool:
     return True
 
 
-def spawn(argv: list[str], stdin: int, stdout: int, caught: list[int]) -> int:
+def spawn(argv: list[str], stdin: int, stdout: int, as_they_were: Callable[[], None], entering: Callable[[], None]) -> int:
     """Forks and execs. The agent gets a process group of its own: a signal to ours then reaches it once, through us.
 
     Args:
-        caught: signals that this process handles and has blocked for the moment; the agent finds them as they were.
+        as_they_were: makes this process's signals what they were when it was started; called in the child.
+        entering: called in the child, too.
 
     Raises:
         OSError: exec failed.
@@ -59,18 +64,18 @@ def spawn(argv: list[str], stdin: int, stdout: int, caught: list[int]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            for number in caught:
-                _signal.signal(number, _signal.SIG_DFL)
-            _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
-            _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
-            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, caught)
+            restore_signals()
+            as_they_were()
+            entering()
             os.setpgid(0, 0)
             os.dup2(stdin, 0)
             os.dup2(stdout, 1)
             _die_with_parent(parent)
-            os.execv(argv[0], argv)
+            execute(argv)
         except OSError as error:
             os.write(report_write, str(error.errno).encode())
+        except BaseException:
+            os.write(report_write, str(ENOMEM).encode())  # hardly anything else: what was called cannot fail
         finally:
             os._exit(127)
     os.close(report_write)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-from shims.executable import beginning, interpreter, is_native, is_real, is_script, leads_to_a_shim, this_host
+from shims.executable import beginning, interpreter, is_native, is_real, is_script, is_shim, this_host
+from shims.loops import Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,20 +105,26 @@ class Search:
         self.certain = True
 
     def named(self, product: Product) -> str | None:
-        """What the variable names, unless it is nothing to start."""
+        """What the variable names, unless it is nothing to start. A relative name would mean whatever the workspace holds."""
         name = self.environment.get(product.variable, "").strip()
-        return name if name and is_real(name) else None
+        if name.startswith("~/"):
+            name = self.home + name[1:]
+        return name if name.startswith("/") and is_real(name) and name not in self._left_out(product) else None
 
     def find(self, product: Product) -> str | None:
         """The best one that lies anywhere. What cannot run here is taken only if there is nothing else."""
         last_resort = None
+        left_out = self._left_out(product)
         for candidate in self._candidates(product):
+            if candidate in left_out:
+                self.certain = False
+                continue
             try:
                 head = beginning(candidate)
             except (OSError, ValueError):
                 self._not_there(candidate)
                 continue
-            if self._runs(head) and not leads_to_a_shim(candidate, head):
+            if self._runs(head) and not is_shim(candidate, head):
                 self.looked_in += [os.path.dirname(candidate), candidate]
                 self.certain &= not is_script(head)  # whether its interpreter is there may change anywhere
                 return candidate
@@ -125,7 +132,7 @@ class Search:
             packaged = self._packaged(product, candidate)
             if packaged is not None:
                 return packaged
-            if last_resort is None and head and not leads_to_a_shim(candidate, head):
+            if last_resort is None and head and not is_shim(candidate, head):
                 last_resort = candidate
         return last_resort
 
@@ -137,8 +144,10 @@ class Search:
         return os.access(name, os.X_OK) if "/" in name else self._is_on_path(name)
 
     def _is_on_path(self, name: str) -> bool:
-        path = self.environment.get("PATH", "").split(":")
-        return bool(name) and any(os.access(os.path.join(part or ".", name), os.X_OK) for part in path)
+        return bool(name) and any(os.access(f"{directory}/{name}", os.X_OK) for directory in path_of(self.environment))
+
+    def _left_out(self, product: Product) -> tuple[str, ...]:
+        return Loop(product.name, self.environment).left_out
 
     # where
 
@@ -147,8 +156,8 @@ class Search:
         yield from self._bundled(product)
         for pattern in product.installed:
             yield from self._expand(self._place(pattern, product))
-        for directory in self.environment.get("PATH", "").split(":"):
-            yield os.path.join(directory or ".", product.program)
+        for directory in path_of(self.environment):
+            yield os.path.join(directory, product.program)
         for directory in OUTSIDE_PATH:
             yield from self._expand(f"{self._place(directory, product)}/{product.program}")
         for prefix in HOMEBREW:
@@ -247,6 +256,11 @@ class Search:
             self.certain = False
         else:
             self.missing.append(place)
+
+
+def path_of(environment: Mapping[str, str]) -> list[str]:
+    """The directories of the PATH, but for relative ones: there the workspace would decide what is started."""
+    return [directory for directory in environment.get("PATH", "").split(":") if directory.startswith("/")]
 
 
 def find_real(product: Product, environment: Mapping[str, str], home: str, *, remember: bool = False) -> str | None:

@@ -15,14 +15,12 @@ def is_real(path: str) -> bool:
     """Whether ``path`` is an executable file that is not one of our launchers, by whatever way it would be reached."""
     try:
         head = beginning(path)
-        return head != b"" and not leads_to_a_shim(path, head)
+        return head != b"" and not is_shim(path, head)
     except (OSError, ValueError):
         return False
 
 
 _SHIMS = (b"claude-shim", b"codex-shim", b"grok-shim")
-_DEPTH = 30
-"""As many paths in scripts are looked at; a wrapper names one or two."""
 
 
 def beginning(path: str) -> bytes:
@@ -39,6 +37,10 @@ def beginning(path: str) -> bytes:
         os.close(fd)
 
 
+def is_executable(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
 def is_script(head: bytes) -> bool:
     return head.startswith(b"#!")
 
@@ -51,27 +53,14 @@ def interpreter(head: bytes) -> str:
     return os.fsdecode(words[0]) if words else ""
 
 
-def leads_to_a_shim(path: str, head: bytes, seen: frozenset[str] = frozenset()) -> bool:
-    """Whether running this would come back to us: a launcher, a copy of one, or a script that calls one.
+def is_shim(path: str, head: bytes) -> bool:
+    """Whether this is a launcher, a copy of one, or a script that says it calls one; what does not say so, `loops` notices.
 
     A launcher is known by its second line, not by its name: a copy called `claude` would recurse just as well.
     """
     if head is UNREADABLE:
         return os.fsencode(os.path.basename(os.path.realpath(path))) in _SHIMS
-    if not is_script(head):
-        return False
-    if b"cross-agent launcher" in head[:200] or any(name in head for name in _SHIMS):
-        return True
-    for word in head.split():
-        called = os.fsdecode(word.strip(b"\"';&|()`"))
-        if called.startswith("/") and called not in seen and len(seen) < _DEPTH:
-            seen |= {called}
-            try:
-                if leads_to_a_shim(called, beginning(called), seen):
-                    return True
-            except (OSError, ValueError):
-                continue
-    return False
+    return is_script(head) and (b"cross-agent launcher" in head[:200] or any(name in head for name in _SHIMS))
 
 
 _ELF = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64"}

@@ -12,6 +12,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shims.discover import Search
     from shims.launch import Product
 
@@ -28,14 +30,23 @@ VARIABLES = (
 """What a search depends on beside the file system; bin/claude-shim has the same list in the same order."""
 
 
+def state_directory(environment: Mapping[str, str]) -> str:
+    """As `broker.paths.find_home` has it, which is too much to load here. Raises KeyError for a user without a passwd entry."""
+    configured = environment.get("CROSS_AGENT_HOME", "").strip()
+    if configured:
+        return os.path.abspath(os.path.expanduser(configured))
+    import pwd
+
+    return f"{pwd.getpwuid(os.getuid()).pw_dir}/.cross-agent"
+
+
 def find_and_note(product: Product, search: Search) -> str | None:
     """Searches, and notes what was found if that can be checked later."""
-    home = search.environment.get("CROSS_AGENT_HOME") or f"{search.environment.get('HOME', '')}/.cross-agent"
-    note = f"{home}/run/found-{product.name}"
-    draft = f"{note}.{os.getpid()}"
     try:
+        note = f"{state_directory(search.environment)}/run/found-{product.name}"
+        draft = f"{note}.{os.getpid()}"
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         return search.find(product)  # no run directory, or none that can be written
     try:
         began = os.fstat(fd).st_mtime_ns  # by the clock of the file system, which the directories go by as well

@@ -7,9 +7,12 @@ are panels, the agent's own table says. Runs before the agent does: imports `os`
 from __future__ import annotations
 
 import os
+from errno import ENOEXEC
 
 from shims.discover import find_real as find_real
+from shims.executable import beginning
 from shims.executable import is_real as is_real
+from shims.loops import Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,13 +65,24 @@ class Product:
         return f"CROSS_AGENT_REAL_{self.name.upper()}"
 
 
-def become(real: str, arguments: Sequence[str]) -> NoReturn:
+def become(loop: Loop, real: str, arguments: Sequence[str]) -> NoReturn:
     """Execs the real binary: same pid, nothing of the shim left (SH-03)."""
     restore_signals()
+    loop.mark(real)
     try:
-        os.execv(real, [real, *arguments])
+        execute([real, *arguments])
     except OSError as error:
         _give_up(f"{real}: {error.strerror}", 126)
+
+
+def execute(argv: list[str]) -> NoReturn:
+    """Execs as editors do, with whom a script without a first line is one of sh. Raises OSError."""
+    try:
+        os.execv(argv[0], argv)
+    except OSError as error:
+        if error.errno != ENOEXEC or b"\0" in beginning(argv[0]):
+            raise
+    os.execv("/bin/sh", ["/bin/sh", *argv])
 
 
 def restore_signals() -> None:
@@ -78,9 +92,10 @@ def restore_signals() -> None:
             _signal.signal(number, _signal.SIG_DFL)
 
 
-def no_binary(product: Product) -> NoReturn:
+def no_binary(product: Product, loop: Loop) -> NoReturn:
     """Nothing to start: the one end that a shim reports by itself."""
-    _give_up(f"no {product.program} binary found. Set {product.variable} to its path.", 127)
+    which = f" that does not lead back here (as {', '.join(loop.left_out)} does)" if loop.left_out else ""
+    _give_up(f"no {product.program} binary found{which}. Set {product.variable} to its path.", 127)
 
 
 def _give_up(problem: str, status: int) -> NoReturn:

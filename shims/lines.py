@@ -20,7 +20,7 @@ LONGEST_MESSAGE = 13 << 20
 """As `LONGEST_PARSED`, for lines that hold a message: one of the greatest size is as long as this (DE-05)."""
 
 HEAD = 1 << 16
-"""Bytes kept of a longer line: enough to tell its type."""
+"""Bytes kept of the beginning of a longer line, besides its end: enough to tell its type, and whose it is."""
 
 SEARCHED = 1 << 13
 """Bytes at each end of a line in which a marker counts: what tells a line's kind stands before or after its text."""
@@ -44,8 +44,9 @@ def may_be_object(start: bytes) -> bool:
 class LineFilter:
     """Splits a stream into lines and returns those that matter: objects that contain a marker of their kind.
 
-    What comes in bulk costs one comparison a line and few searches. A line over `LONGEST_PARSED` is returned as its head,
-    flagged, if the head matters: what comes out does not depend on how the stream was cut.
+    What comes in bulk costs one comparison a line and few searches. A line over `LONGEST_PARSED` is returned as its
+    beginning and its end (`HEAD` and `SEARCHED` bytes), flagged, if these matter: what comes out does not depend on how the
+    stream was cut.
 
     Args:
         markers: byte strings one of which every line that matters contains; none: every object matters.
@@ -53,7 +54,7 @@ class LineFilter:
         long: beginnings of lines that are returned whole up to `LONGEST_MESSAGE`, since they hold messages.
     """
 
-    __slots__ = ("_beginning", "_bulk", "_head", "_held", "_held_bytes", "_long", "_markers", "_skipping")
+    __slots__ = ("_beginning", "_bulk", "_head", "_held", "_held_bytes", "_long", "_markers", "_skipping", "_tail")
 
     def __init__(self, markers: tuple[bytes, ...], bulk: Callable[[], Bulk] = dict, long: tuple[bytes, ...] = ()) -> None:
         self._long = long
@@ -63,6 +64,7 @@ class LineFilter:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._head: bytes | None = None
+        self._tail = b""
         self._skipping = False
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, bool]]:
@@ -99,7 +101,7 @@ class LineFilter:
     def _judge(self, line: bytes, bulk: Bulk, lines: list[tuple[bytes, bool]]) -> None:
         whole = len(line) <= self._longest(line)
         if not whole:
-            line = line[:HEAD]
+            line = line[:HEAD] + line[-SEARCHED:]
         if self._matters(line, bulk):
             lines.append((line, whole))
 
@@ -115,7 +117,10 @@ class LineFilter:
 
     def _hold(self, part: bytes, noise: tuple[bytes, ...]) -> None:
         """Keeps the beginning of a line, as far as the line may matter."""
-        if self._skipping or self._head is not None:
+        if self._skipping:
+            return
+        if self._head is not None:
+            self._tail = (self._tail + part)[-SEARCHED:]
             return
         if not self._held and (part.startswith(noise) or not part.startswith(_OPENINGS)):
             self._skipping = True
@@ -126,17 +131,19 @@ class LineFilter:
             self._held.append(part)
         self._held_bytes += len(part)
         if self._held_bytes > self._longest(self._held[0]):
-            self._head = b"".join(self._held)[:HEAD]
+            line = b"".join(self._held)
+            self._head, self._tail = line[:HEAD], line[-SEARCHED:]
             self._held = []
 
     def _end_held(self, rest: bytes, bulk: Bulk, lines: list[tuple[bytes, bool]]) -> None:
         """The line that was begun in earlier chunks ends with ``rest``."""
         if self._head is not None:
-            if self._matters(self._head, bulk):
-                lines.append((self._head, False))
+            line = self._head + (self._tail + rest)[-SEARCHED:]
+            if self._matters(line, bulk):
+                lines.append((line, False))
         elif self._held:
             self._judge(b"".join([*self._held, rest]), bulk, lines)
-        self._head = None
+        self._head, self._tail = None, b""
         self._held = []
         self._held_bytes = 0
         self._skipping = False

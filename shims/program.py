@@ -12,6 +12,7 @@ import sys
 import time
 
 from shims.child import end_like, standard_streams_open
+from shims.found import state_directory
 from shims.launch import become
 from shims.observe import Observer
 from shims.relay import Relay
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from shims.link import Link
+    from shims.loops import Loop
 
     Attend = Callable[[Relay, Observer, str, list[str]], Link]
 
@@ -30,14 +32,37 @@ _HEAD_START = 0.05
 """Seconds in which nothing is loaded beside the starting agent: it needs the processor more, and several times as long."""
 
 
-def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
+def intercept(loop: Loop, real: str, arguments: list[str], attend: Attend) -> NoReturn:
     """Runs ``real`` as a panel.
 
     Args:
         attend: makes the link once the agent runs; called in a thread, may import what it likes.
     """
+    attended: list[Link] = []
+    try:
+        observer, relay = _started(loop, real, arguments, attended)
+    except BaseException:  # whatever it was: the agent does not run yet, and can be had without us
+        become(loop, real, arguments)  # says on stderr what is wrong with the binary, as it would have without us
+    # From here on nothing may raise: the agent runs, and there must not be a second one.
+    # Loading must not keep the byte path waiting for the interpreter longer than a line takes.
+    sys.setswitchinterval(0.0005)
+    try:
+        _thread.start_new_thread(_attend, (relay, observer, real, arguments, attend, attended))
+    except (RuntimeError, MemoryError):
+        observer.switch_off("no more threads for this user")
+    status = relay.wait()
+    try:
+        for link in attended:
+            link.end()
+    except Exception as error:  # the status is the agent's, whatever a link has to say at its end
+        _write_failure(type(error).__name__)
+    end_like(status)
+
+
+def _started(loop: Loop, real: str, arguments: list[str], attended: list[Link]) -> tuple[Observer, Relay]:
+    """The agent, running behind a relay. Raises whatever prevents that."""
     if not standard_streams_open():
-        become(real, arguments)
+        raise OSError("there is no editor to stand between")
     observer = Observer(_note_failure)
     relay = Relay(
         [real, *arguments],
@@ -45,27 +70,15 @@ def intercept(real: str, arguments: list[str], attend: Attend) -> NoReturn:
         agent_tap=observer.agent_side,
         sieve=observer.sieve,
         broken=observer.switch_off,
+        entering=lambda: loop.mark(real),
     )
-    attended: list[Link] = []
 
     def closing() -> None:
         for link in attended:
             link.panel.closing()
 
-    try:
-        relay.start(closing)
-    except OSError:
-        become(real, arguments)  # says on stderr what is wrong with the binary, as it would have without us
-    # Loading must not keep the byte path waiting for the interpreter longer than a line takes.
-    sys.setswitchinterval(0.0005)
-    try:
-        _thread.start_new_thread(_attend, (relay, observer, real, arguments, attend, attended))
-    except RuntimeError as error:  # no more threads for this user
-        observer.switch_off(str(error))
-    status = relay.wait()
-    for link in attended:
-        link.end()
-    end_like(status)
+    relay.start(closing)
+    return observer, relay
 
 
 def _attend(relay: Relay, observer: Observer, real: str, arguments: list[str], attend: Attend, attended: list[Link]) -> None:
@@ -92,17 +105,17 @@ def _note_failure(reason: str) -> None:
     """Logs ``reason``, away from the byte path: the home may hang as well."""
     try:
         _thread.start_new_thread(_write_failure, (reason,))
-    except RuntimeError:
+    except (RuntimeError, MemoryError):
         pass  # no thread for a line in a log
 
 
 def _write_failure(reason: str) -> None:
     """One line in the log, with nothing but built-ins: what failed may be anything."""
-    logs = os.path.join(os.environ.get("CROSS_AGENT_HOME") or os.path.expanduser("~/.cross-agent"), "logs")
     try:
+        logs = os.path.join(state_directory(os.environ), "logs")
         os.makedirs(logs, mode=0o700, exist_ok=True)
         fd = os.open(os.path.join(logs, "shim-failures.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError:
+    except (OSError, KeyError):
         return
     try:
         os.write(fd, f"{os.getpid()} unobserved: {reason}\n".encode(errors="backslashreplace"))

@@ -51,6 +51,12 @@ else:
 CHUNK = 65536
 """Bytes of one read: a pipe holds no more."""
 
+_AT_GATE = 5.0
+"""Seconds within which a thread that was started runs, unless it died of something."""
+
+_SHORT_OF_MEMORY = 0.01
+"""Seconds that a pump leaves to whoever gives memory back: nobody tells when there is some again."""
+
 LAST_BYTES = 1 << 20
 """Bytes that are still passed on once the agent is gone: as much as a pipe can hold, and no more of what a grandchild writes."""
 
@@ -80,6 +86,22 @@ class Line:
         self.failed = failed
 
 
+class _Blind:
+    """A tap that sees nothing."""
+
+    def arrived(self, chunk: bytes) -> None:
+        pass
+
+    def passed(self) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+
+_BLIND = _Blind()
+
+
 class Pump:
     """One direction. `run` is its thread; `submit` and `drain` may be called from any other.
 
@@ -90,9 +112,15 @@ class Pump:
     def __init__(self, source: int, sink: int, *, tap: Tap, broken: Callable[[str], None], sieve: Sieve | None = None) -> None:
         self.source = source
         self.sink = sink
-        self._tap = tap
+        self._tap: Tap = tap
         self._broken = broken
         self._sieve = sieve
+        self._chunk = b""
+        """What was read and not yet sifted."""
+        self._unwritten = b""
+        self._written = 0
+        """How much of `_unwritten` is written: whatever is interrupted, no byte is lost and none goes twice."""
+        self._left = LAST_BYTES
         self._between_lines = True
         self._inbox: list[Line] = []
         self._inbox_lock = _thread.allocate_lock()
@@ -117,10 +145,18 @@ class Pump:
         _ring(self._bell_write)
 
     def run(self) -> None:
-        try:
-            self._pass_all()
-        except Exception as error:  # this direction ends like a closed pipe; its traceback is not the editor's to read
-            self._broken(f"a pump failed: {type(error).__name__}")
+        while True:
+            try:
+                self._pass_all()
+                break
+            except MemoryError:
+                self._go_blind("no memory")
+                time.sleep(_SHORT_OF_MEMORY)
+            except Exception as error:
+                if self._tap is _BLIND:  # this direction ends like a closed pipe; its traceback is not the editor's to read
+                    self._broken(f"a pump failed: {type(error).__name__}")
+                    break
+                self._go_blind(f"a pump failed: {type(error).__name__}")
         with self._inbox_lock:
             self._closed = True
             left = self._inbox
@@ -129,14 +165,23 @@ class Pump:
             self._tell(line.failed)
         self._tap.ended()
 
+    def _go_blind(self, reason: str) -> None:
+        """From here on everything passes unseen and unsifted; what observation has kept is given back (SH-07)."""
+        self._tap = _BLIND
+        try:
+            self._broken(reason)
+        except MemoryError:
+            pass  # it is a line in a log
+
     def _pass_all(self) -> None:
         poll = select.poll()
         poll.register(self.source, _POLL_IN)
         poll.register(self._bell_read, _POLL_IN)
         poll.register(self.sink, 0)  # errors only: a reader that is gone is told to the writer at once
-        read, source, sink, passed = os.read, self.source, self.sink, self._tap.passed
-        left = LAST_BYTES
-        while left > 0:
+        read, source, sink = os.read, self.source, self.sink
+        if not self._flush():
+            return
+        while self._left > 0:
             try:
                 ready = poll.poll(0 if self._draining else None)
             except InterruptedError:
@@ -153,7 +198,7 @@ class Pump:
                     self._silence()
             if readable:
                 try:
-                    chunk = read(source, CHUNK)
+                    self._chunk = chunk = read(source, CHUNK)
                 except BlockingIOError:
                     continue
                 except OSError:
@@ -163,19 +208,30 @@ class Pump:
                     break
                 if not self._forward(chunk):
                     return
-                self._between_lines = chunk.endswith(b"\n")
-                passed()
+                self._tap.passed()
                 if self._draining:
-                    left -= len(chunk)
+                    self._left -= len(chunk)
             if self._inbox and self._between_lines and not self._write_inbox():
                 return
         if self._sieve is not None:
             self._write(self._sieve.rest())
 
     def _forward(self, chunk: bytes) -> bool:
-        data = chunk if self._sieve is None else self._sieve.filter(chunk)  # before the answer in it is seen and done with
+        self._unwritten = chunk if self._sieve is None else self._sieve.filter(chunk)  # before an answer is seen and done with
+        self._chunk = b""
+        self._between_lines = chunk.endswith(b"\n")
         self._tap.arrived(chunk)
-        return self._write(data)
+        return self._go_on()
+
+    def _flush(self) -> bool:
+        """Writes what was on its way when this direction was interrupted; then what the sieve held back, whosever it is."""
+        if not self._go_on():
+            return False
+        if self._tap is _BLIND and self._sieve is not None:
+            self._unwritten, self._sieve = self._sieve.rest(), None
+            if not self._go_on():
+                return False
+        return not self._chunk or self._forward(self._chunk)
 
     def _write_inbox(self) -> bool:
         while True:
@@ -199,30 +255,27 @@ class Pump:
 
     def _write(self, data: bytes) -> bool:
         """Writes all of ``data``, waiting as long as it takes. False: nobody will ever read it."""
-        sink, written = self.sink, 0
-        try:
-            if data:
-                written = os.write(sink, data)
-            while written < len(data):
-                written += os.write(sink, memoryview(data)[written:])
-        except BlockingIOError:
-            return self._write_patiently(memoryview(data)[written:])
-        except OSError:
-            return False
+        self._unwritten = data
+        return self._go_on()
+
+    def _go_on(self) -> bool:
+        data = self._unwritten
+        while self._written < len(data):
+            try:
+                self._written += os.write(self.sink, memoryview(data)[self._written :] if self._written else data)
+            except BlockingIOError:
+                self._wait_for_room()
+            except OSError:
+                return False
+        self._unwritten = b""
+        self._written = 0
         return True
 
-    def _write_patiently(self, data: memoryview) -> bool:
+    def _wait_for_room(self) -> None:
         """For a descriptor that came to us non-blocking: it stays so, it is the editor's as well (SH-06)."""
         poll = select.poll()
         poll.register(self.sink, select.POLLOUT)
-        while data:
-            try:
-                data = data[os.write(self.sink, data) :]
-            except BlockingIOError:
-                poll.poll()
-            except OSError:
-                return False
-        return True
+        poll.poll()
 
     def _silence(self) -> None:
         try:
@@ -239,10 +292,24 @@ class Relay:
         editor_tap, agent_tap: shown what has passed, each direction its own.
         sieve: between the agent and the editor.
         broken: told why when a pump fails of something other than its descriptors.
+        entering: called in the new process before it becomes the agent.
     """
 
-    def __init__(self, argv: list[str], *, editor_tap: Tap, agent_tap: Tap, sieve: Sieve, broken: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        *,
+        editor_tap: Tap,
+        agent_tap: Tap,
+        sieve: Sieve,
+        broken: Callable[[str], None],
+        entering: Callable[[], None] = lambda: None,
+    ) -> None:
         self._argv = argv
+        self._entering = entering
+        self._gate = _thread.allocate_lock()
+        self._runs = False
+        self._reaps = _signal.getsignal(_signal.SIGCHLD)
         self._pid = 0
         self._on_term: Callable[[], None] = lambda: None
         self._editor_tap = editor_tap
@@ -273,7 +340,8 @@ class Relay:
             on_term: told, in the main thread, that the editor wants the agent to end.
 
         Raises:
-            OSError: the binary can't be started; nothing has been read from the editor.
+            Exception: the agent can't be started, or not be relayed; it does not run, nothing has been read from anybody, and
+                signals are what they were.
         """
         to_child_read, to_child_write = os.pipe()
         from_child_read, from_child_write = os.pipe()
@@ -284,25 +352,51 @@ class Relay:
         self._on_term = on_term
         caught = _forwarded_signals()
         # Until the pid is known there is nobody to forward to: what comes once it is caught waits.
-        _signal.pthread_sigmask(_signal.SIG_BLOCK, caught)
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, caught)
+
+        def as_they_were() -> None:
+            for number in caught:
+                _signal.signal(number, _signal.SIG_DFL)
+            _signal.signal(_signal.SIGCHLD, self._reaps)
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+
+        self._gate.acquire()
         try:
             self._catch(caught)
-            self._pid = spawn(self._argv, to_child_read, from_child_write, caught)
+            pid = spawn(self._argv, to_child_read, from_child_write, as_they_were, self._entering)
+            try:
+                self._start_pumps(self._to_agent, self._to_editor)
+            except BaseException:  # no thread to be had: neither side's bytes were read yet, so it can be done without us
+                os.kill(pid, _signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise
             os.close(to_child_read)
             os.close(from_child_write)
-            self._start_pumps(self._to_agent, self._to_editor)
-        finally:
-            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, caught)
+            self._pid = pid
+            self._runs = True
+        except BaseException:
+            self._gate.release()
+            _signal.set_wakeup_fd(-1)
+            as_they_were()
+            raise
+        self._gate.release()
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
     def _start_pumps(self, to_agent: Pump, to_editor: Pump) -> None:
-        try:
-            _thread.start_new_thread(self._run_to_editor, (to_editor,))
-            _thread.start_new_thread(self._run_to_agent, (to_agent,))
-        except RuntimeError as error:  # no thread to be had: no byte of the editor's was read yet, so it can be done without us
-            os.kill(self._pid, _signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            self._pid = 0
-            raise OSError(str(error)) from None
+        """Starts both behind the gate. Raises an exception unless both wait there."""
+        for run, pump in ((self._run_to_editor, to_editor), (self._run_to_agent, to_agent)):
+            there = _thread.allocate_lock()
+            there.acquire()
+            _thread.start_new_thread(self._wait_at_gate, (there, run, pump))
+            if not there.acquire(timeout=_AT_GATE):
+                raise MemoryError  # a thread that has not even that much
+
+    def _wait_at_gate(self, there: _thread.LockType, run: Callable[[Pump], None], pump: Pump) -> None:
+        there.release()
+        with self._gate:
+            pass
+        if self._runs:
+            run(pump)
 
     def inject(self, line: Line) -> None:
         """Writes ``line`` into the agent's stdin, between two lines of the editor's."""

@@ -33,7 +33,10 @@ class Taken(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The turn of ``attempt`` ended: `completed`, `interrupted`, `declined`, `failed`; ``text`` None: its words were not seen."""
+    """The turn of ``attempt`` ended: `completed`, `interrupted`, `declined`, `closed` or `failed`.
+
+    ``text`` None: its words were not seen, or not all of them.
+    """
 
     attempt: str
     status: str
@@ -54,8 +57,8 @@ Progress = Taken | Finished | Rejected
 class Tracker(Protocol):
     """What observation needs of a stream tracker; called with its lock held, one line at a time.
 
-    Lines come without their newline; a line over the parse bound comes as its head with ``whole`` False. ``now`` is
-    wall-clock seconds.
+    Lines come without their newline; a line over the parse bound comes as its beginning and its end, with ``whole`` False.
+    ``now`` is wall-clock seconds.
     """
 
     @property

@@ -29,9 +29,9 @@ def _ids(area: str, numbers: str) -> set[str]:
 HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
-    | _ids("EN", "1-5 8-10")
+    | _ids("EN", "1-5 8-10 22 26")
     | _ids("MC", "1 3 5 7-9 25 31 32")
-    | _ids("SE", "6 9 11 14 26 28")
+    | _ids("SE", "1-3 5-14 20-31")
 )
 
 PARTLY: dict[str, str] = {
@@ -41,38 +41,28 @@ PARTLY: dict[str, str] = {
     "DE-26": f"what a shim takes back from its agent; the command and the tool come with {COMMANDS}",
     "DE-47": f"refusals of panels; those of other routes come with {DURABLE}",
     "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
-    "EN-20": f"callers in panels are known; terminals, headless turns and the other agents come with {SESSIONS}",
+    "EN-13": f"what a started turn was told is believed of its agent's own process; starting turns comes with {DURABLE}",
+    "EN-20": f"all but Copilot's evidence, which comes with {COPILOT}",
+    "EN-21": f"the variables of what exists; those of headless turns and jobs come with {DURABLE}, {JOBS}",
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
     "EN-25": "a message of 60 MiB, which only a foreign client sends, is still copied in the loop",
-    "MC-02": f"five tools; `send_to_copilot` and pins come with {COPILOT}, {SESSIONS}",
-    "MC-04": f"panels and deliveries are shown; late-answer watches and resolved targets come with {DURABLE}",
+    "MC-02": f"all but `send_to_copilot`, which comes with {COPILOT}",
+    "MC-04": f"all but the watches for late answers, which come with {DURABLE}",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
     "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",
     "MC-33": f"a cancelled call is owed no answer; `reload` comes with {COMMANDS}",
-    **dict.fromkeys(_ids("SE", "1-3"), f"the stores are read; the index that asks for them comes with {SESSIONS}"),
-    "SE-05": f"no listing fails; the line in the log, from the index process, comes with {SESSIONS}",
-    "SE-08": f"turns that name a request, in each agent's records; reading any session's answer comes with {SESSIONS}",
-    "SE-10": f"scope bounds the listing of panels; stores come with {SESSIONS}",
-    "SE-13": f"one store set per value; what each caller sees comes with {SESSIONS}",
-    "SE-20": f"panels of this and other windows; pins, stores and new conversations on disk come with {SESSIONS}",
-    "SE-21": f"for panels; stores come with {SESSIONS}",
-    "SE-22": f"among panels, by who typed, by their records, by who was opened; pins come with {SESSIONS}",
-    "SE-23": f"for panels; stores come with {SESSIONS}",
-    "SE-24": f"for panels; last activity among candidates comes with {SESSIONS}",
-    "SE-29": f"refused before any look-up; pins, which must not count, come with {SESSIONS}",
+    "MC-34": f"naming and verified versions; approvals, `SendMessage` and limits come with {COMMANDS}",
     "SE-40": f"in a panel that can open one; on the command line with {DURABLE}",
 }
 
 DEFERRED: dict[str, str] = {
     **dict.fromkeys(_ids("LD", "1-9"), DOORS),
-    **dict.fromkeys(_ids("SE", "7 12 25 27 30 31"), SESSIONS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
     **dict.fromkeys(_ids("DE", "24 32 34 36 43 46 52 53 55"), DURABLE),
-    **dict.fromkeys(_ids("EN", "11-17"), DURABLE),
+    **dict.fromkeys(_ids("EN", "11 12 14-17"), DURABLE),
     **dict.fromkeys(_ids("EN", "6 7 23"), COMMANDS),
-    **dict.fromkeys(_ids("EN", "21 22 26"), SESSIONS),
     **dict.fromkeys(_ids("CO", "1-14"), COPILOT),
-    **dict.fromkeys(_ids("MC", "20-23 26-29 34 35"), COMMANDS),
+    **dict.fromkeys(_ids("MC", "20-23 26-29 35"), COMMANDS),
     **dict.fromkeys(_ids("JO", "1-26"), JOBS),
 }

@@ -4,23 +4,23 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
-from shims.start import start
 
-
-def prepare():  # type: ignore[no-untyped-def]  # typed where it is called
+def run() -> None:
     import os
 
     from shims.claude import command
     from shims.launch import become, no_binary
+    from shims.loops import Loop
 
-    real, arguments = command.split(sys.argv[1:], os.path.expanduser("~"))
+    loop = Loop(command.PRODUCT.name, os.environ)
+    real, arguments = command.split(sys.argv[1:], os.path.expanduser("~"), loop.left_out)
     if real is None:
-        return no_binary, (command.PRODUCT,)
-    if not command.is_panel(arguments):
-        return become, (real, arguments)
+        no_binary(command.PRODUCT, loop)
+    if loop.replaces or not command.is_panel(arguments):  # whoever launched that stands before us as it is
+        become(loop, real, arguments)
     from shims.program import intercept
 
-    return intercept, (real, arguments, attend)
+    intercept(loop, real, arguments, attend)
 
 
 def attend(relay, observer, real, arguments):  # type: ignore[no-untyped-def]  # typed where it is implemented
@@ -29,4 +29,4 @@ def attend(relay, observer, real, arguments):  # type: ignore[no-untyped-def]  #
     return attend(relay, observer, real, arguments)
 
 
-start("claude", sys.path[0], prepare)
+run()

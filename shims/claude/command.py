@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 
 from shims.arguments import MANY, MAYBE, ONE, read_line
+from shims.discover import path_of
+from shims.executable import is_executable
 from shims.launch import Product, find_real, is_real
 
 TYPE_CHECKING = False
@@ -44,6 +46,8 @@ TAKES = {
 COMMANDS = frozenset((
     "agents", "attach", "auth", "auto-mode", "doctor", "gateway", "import", "install", "kill", "logs", "mcp", "plugin",
     "plugins", "project", "purge", "respawn", "rm", "setup-token", "stop", "ultrareview", "update", "upgrade",
+    # in no help, but in the program
+    "bridge", "daemon", "rc", "remote-control", "sandbox", "self-hosted-runner", "sync",
 ))  # fmt: skip
 """Sub-commands (2.1.332 and 2.1.197). With ``--print`` there are none: what stands there is the prompt."""
 
@@ -76,22 +80,32 @@ PRODUCT = Product(
 _INTERPRETERS = ("node", "bun", "deno")
 
 
-def split(argv: Sequence[str], home: str) -> tuple[str | None, list[str]]:
+def split(argv: Sequence[str], home: str, left_out: Sequence[str] = ()) -> tuple[str | None, list[str]]:
     """The real binary and its arguments. The editor's setting *wraps*: argv is the real command line (SH-02).
 
-    A build without a bundled binary passes only the arguments; an older one passes ``node …/cli.js …``.
+    A build without a bundled binary passes only the arguments; an older one passes ``node …/cli.js …``. What names a binary
+    that is gone is dropped; a prompt may hold or begin with a slash as well.
+
+    Args:
+        left_out: binaries that only lead back here.
     """
-    if argv and "/" in argv[0]:
-        if is_real(argv[0]):
-            return argv[0], list(argv[1:])
-        return find_real(PRODUCT, os.environ, home), list(argv[1:])
+    first, second = [*argv[:2], "", ""][:2]
+    if first.startswith("/") and first not in left_out and is_real(first):
+        return first, list(argv[1:])
+    named = 0
+    if first.startswith("/"):
+        if os.path.basename(first) in _INTERPRETERS and second.endswith("/cli.js"):
+            named = 2
+        elif os.path.basename(first) == PRODUCT.program or is_executable(first):  # gone, or a shim
+            named = 1
     # Only an interpreter is looked for on the PATH: `mcp` and `install` are sub-commands here, and programs there.
-    if len(argv) > 1 and argv[0] in _INTERPRETERS and argv[1].endswith(".js"):
-        interpreter = _on_path(argv[0])
+    elif first in _INTERPRETERS and second.endswith(".js"):
+        interpreter = _on_path(first)
         if interpreter is not None:
             return interpreter, list(argv[1:])
-        return find_real(PRODUCT, os.environ, home), list(argv[2:])
-    return find_real(PRODUCT, os.environ, home, remember=not is_panel(argv)), list(argv)
+        named = 2
+    arguments = list(argv[named:])
+    return find_real(PRODUCT, os.environ, home, remember=not named and not is_panel(arguments)), arguments
 
 
 def session(arguments: Sequence[str]) -> tuple[str, bool]:
@@ -113,8 +127,8 @@ def _looks_like_id(text: str) -> bool:
 
 
 def _on_path(name: str) -> str | None:
-    for directory in os.environ.get("PATH", "").split(":"):
-        candidate = os.path.join(directory or ".", name)
+    for directory in path_of(os.environ):
+        candidate = os.path.join(directory, name)
         if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
             return candidate
     return None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _OURS = "xagent-"
 _TYPE = b'{"type":"'
 _ANSWER = _TYPE + b'control_response"'
+_RESULT = b'"type":"result"'  # 2.1.332 does not begin with it
 _TOOL_USES_KEPT = 16
 
 _BULK: Bulk = {b'{"type":"stream_event"': ()}
@@ -158,7 +159,7 @@ class ClaudeStream:
     def from_agent(self, line: bytes, whole: bool, now: float) -> None:
         self._now = now
         if not whole:
-            if b'"type":"result"' in line or b'"subtype":"success"' in line[-4096:]:
+            if _RESULT in line and (line.startswith(_TYPE + b'result"') or not line.startswith(_TYPE)):
                 self._result({}, seen=False)
             return
         message = parse_object(line)

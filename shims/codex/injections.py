@@ -70,7 +70,7 @@ class Injections:
             injection.taken = True
             self.progress.append(Taken(injection.attempt, injection.thread, injection.turn))
 
-    def finished(self, injection: Injection, status: str, text: str, turn: str) -> None:
+    def finished(self, injection: Injection, status: str, text: str | None, turn: str) -> None:
         self.taken(injection)
         del self._open[injection.attempt]
         self.progress.append(Finished(injection.attempt, status, text, turn))

@@ -13,6 +13,7 @@ Owns every fact about the JSON-RPC of ``codex app-server``; sans-I/O. Measured w
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from broker.wire import Inject, SessionState
@@ -30,6 +31,11 @@ QUEUE_SINCE = (0, 148)
 
 _OPENERS = ("thread/start", "thread/resume", "thread/fork")
 _SPEAKERS = ("turn/start", "turn/steer", "thread/queue/add")
+
+_LONG_ANSWER = re.compile(rb'\{"method":"item/completed","params":\{"item":\{"type":"agentMessage"')
+_NAMED = re.compile(rb'"(threadId|turnId)":"([^"\\]+)"')
+_END = 1 << 10
+"""Bytes at the end of an item's line in which its turn is named (0.147.0 to 0.171.0)."""
 
 _BULK: Bulk = {
     b'{"method":"item/agentMessage/delta"': (),
@@ -141,6 +147,9 @@ class CodexStream:
 
     def from_agent(self, line: bytes, whole: bool, now: float) -> None:
         self._now = now
+        if not whole and _LONG_ANSWER.match(line):
+            self._long_answer(line)
+            return
         message = parse_object(line) if whole else _head(line)
         method = message.get("method")
         if method is None:
@@ -240,14 +249,21 @@ class CodexStream:
         elif item.get("type") == "agentMessage" and isinstance(item.get("text"), str) and item["text"]:
             thread.last_words[turn] = item["text"]
 
+    def _long_answer(self, line: bytes) -> None:
+        """A message of the agent's over the parse bound: the turn's words are not known here."""
+        named = {name: value.decode(errors="replace") for name, value in _NAMED.findall(line[-_END:])}
+        thread = self._threads.get(named.get(b"threadId"))
+        if thread is not None:
+            thread.last_words[named.get(b"turnId", "")] = None
+
     def _turn_completed(self, thread: Thread, parameters: dict[str, Any]) -> None:
         turn = as_object(parameters.get("turn"))
         identifier = str(turn.get("id"))
         status = str(turn.get("status"))
         items = [as_object(item) for item in as_list(turn.get("items"))]
         words = [str(item["text"]) for item in items if item.get("type") == "agentMessage" and item.get("text")]
-        text = words[-1] if words else thread.last_words.get(identifier, "")
-        thread.last_words.pop(identifier, None)
+        last = thread.last_words.pop(identifier, "")
+        text = words[-1] if words and last is not None else last
         if thread.turn in ("", identifier):
             thread.turn = ""
             thread.turn_since = 0.0

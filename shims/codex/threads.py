@@ -58,8 +58,8 @@ class Thread:
         self.queue_paused = False
         self.approvals: dict[str, Approval] = {}
         self.flags: tuple[str, ...] = ()
-        self.last_words: dict[str, str] = {}
-        """The latest agent message of each running turn: a turn that ends on commentary names none."""
+        self.last_words: dict[str, str | None] = {}
+        """The latest agent message of each running turn, None when it was too long: a turn that ends on commentary names none."""
 
     def describe(self, record: dict[str, Any], model: str) -> None:
         """Takes over a ``thread`` object of an answer."""

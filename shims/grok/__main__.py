@@ -4,25 +4,25 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
-from shims.start import start
 
-
-def prepare():  # type: ignore[no-untyped-def]  # typed where it is called
+def run() -> None:
     import os
 
     from shims.grok import command
     from shims.launch import become, find_real, no_binary
+    from shims.loops import Loop
 
     arguments = sys.argv[1:]
-    panel = command.is_panel(arguments)
+    loop = Loop(command.PRODUCT.name, os.environ)
+    panel = command.is_panel(arguments) and not loop.replaces  # whoever launched that stands before us as it is
     real = find_real(command.PRODUCT, os.environ, os.path.expanduser("~"), remember=not panel)
     if real is None:
-        return no_binary, (command.PRODUCT,)
+        no_binary(command.PRODUCT, loop)
     if not panel:
-        return become, (real, arguments)
+        become(loop, real, arguments)
     from shims.program import intercept
 
-    return intercept, (real, arguments, attend)
+    intercept(loop, real, arguments, attend)
 
 
 def attend(relay, observer, real, arguments):  # type: ignore[no-untyped-def]  # typed where it is implemented
@@ -31,4 +31,4 @@ def attend(relay, observer, real, arguments):  # type: ignore[no-untyped-def]  #
     return attend(relay, observer, real, arguments)
 
 
-start("grok", sys.path[0], prepare)
+run()

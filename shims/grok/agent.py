@@ -58,6 +58,6 @@ AGENT = Agent(
     store_variable="GROK_HOME",
     default_store=".grok",
     session_variable="GROK_SESSION_ID",  # one server process per session, also of two sessions of one process (1.0.41)
-    strays=True,  # with a leader they are children of whichever client came first; what it tells them stays right (1.0.41)
+    leads=lambda arguments: arguments[1:3] == ["agent", "leader"],  # what it tells its servers stays right (1.0.41)
     named_by_editor=True,  # the extension keeps its tabs' names to itself (1.0.4)
 )

@@ -18,35 +18,60 @@ _QUOTED = 4000
 class Prompt:
     """A message of ours; its prompt id is the delivery's id and tags every update of its turn (measured with 1.0.41)."""
 
-    __slots__ = ("_answer", "category", "order", "shown", "taken")
+    __slots__ = ("_answer", "_category", "_seen", "_trigger", "_whole", "order", "shown", "taken")
 
     def __init__(self, order: Inject) -> None:
         self.order = order
         self.taken = False
         self.shown = False
         """The block, or the agent's own echo, has reached the editor."""
-        self.category = ""
-        """Why it was cancelled, in the agent's words: `PermissionRejected`, `MidTurnAbort`, …"""
+        self._category = self._trigger = ""
+        """Why it was cancelled and by what, in the agent's words: `PermissionRejected`, `MidTurnAbort`; `session_close`."""
         self._answer: list[str] = []
+        self._seen = False
+        """Some update of its turn was; where none is, their form is not the known one."""
+        self._whole = False
+        """Everything was seen of what was said after the last tool."""
 
     @property
     def mark(self) -> bytes:
-        """What every update of its turn holds near its end."""
-        return b'"promptId":"' + self.order.key.encode() + b'"'
+        """What every update of its turn holds, and its end: text that quotes it has a backslash in it."""
+        return b'"' + self.order.key.encode() + b'"'
 
     def updated(self, update: dict[str, Any]) -> None:
         """One update of its turn: the answer is what was said after the last tool."""
         kind = update.get("sessionUpdate")
+        if not self._seen:
+            self._seen = self._whole = True
         if kind in ("tool_call", "tool_call_update"):
             self._answer = []
+            self._whole = True
         elif kind == "agent_message_chunk":
             content = update.get("content")
             text = content.get("text") if isinstance(content, dict) else None
             if isinstance(text, str):
                 self._answer.append(text)
 
-    def answer(self) -> str:
-        return "".join(self._answer)
+    def missed(self) -> None:
+        """An update of its turn was too long to be read: what it said is not known here."""
+        self._seen = True
+        self._whole = False
+
+    def explained(self, end: dict[str, Any]) -> None:
+        """What a line of its end says of the reason; not every one of them does."""
+        self._category = str(end.get("cancellationCategory") or self._category)
+        self._trigger = str(end.get("cancelTrigger") or self._trigger)
+
+    def end(self, reason: object) -> tuple[str, str | None]:
+        """Its turn's end as ours, and what it said in the end: None when that was asked for and not all of it was seen."""
+        words = "".join(self._answer)
+        if reason == "end_turn":
+            return "completed", words if self._whole else None
+        if reason != "cancelled":
+            return "failed", words
+        if self._category.startswith("Permission"):  # an approval that the person refused has ended it as well
+            return "declined", words
+        return "closed" if self._trigger == "session_close" else "interrupted", words
 
     def block(self) -> bytes:
         """The message as a quoted block, as if the agent had begun its answer with it."""

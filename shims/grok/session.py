@@ -5,7 +5,7 @@ Source: ``grok agent stdio`` 1.0.41 (protocols: grok.md, sections 1 and 2).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.wire import Approval, SessionState
 from shims.jsonline import as_list, as_object, summary_of
@@ -14,14 +14,22 @@ INTERACTIONS = ("session/request_permission", "_x.ai/ask_user_question", "_x.ai/
 """Requests of the agent's that wait for a person; its others (files, terminals) the client answers by itself."""
 
 
+class Asked(NamedTuple):
+    """What waits for the person: ``call`` the tool call behind it, ``turn`` the prompt id of the turn that it keeps waiting."""
+
+    approval: Approval
+    call: str
+    turn: str
+
+
 class Session:
     """What is known of a session that the editor opened; one seen only in notifications is a sub-agent's (SH-60)."""
 
     __slots__ = (
+        "_asked",
         "_counted",
         "_queue",
         "_queue_seen",
-        "approvals",
         "cwd",
         "empty",
         "id",
@@ -47,7 +55,8 @@ class Session:
         self.turn_since = 0.0
         self.running = ""
         """The prompt id of the running turn."""
-        self.approvals: dict[str, Approval] = {}
+        self._asked: dict[str, Asked] = {}
+        """By the agent's request."""
         self._queue_seen = False
         self._queue: tuple[str, ...] = ()
         self._counted: set[str] = set()
@@ -61,10 +70,14 @@ class Session:
 
     def prompted(self, request: str, now: float) -> None:
         """The editor has sent a prompt."""
-        self.empty = False
-        self.last_human = now
+        self.spoken_to(now)
         self._counted.add(request)
         self._count(now)
+
+    def spoken_to(self, now: float) -> None:
+        """The person has written to it."""
+        self.empty = False
+        self.last_human = now
 
     def answered(self, request: str, now: float) -> None:
         """A prompt of the editor's has ended."""
@@ -81,7 +94,9 @@ class Session:
         self._queue = tuple(str(as_object(entry).get("id")) for entry in as_list(parameters.get("entries")))
         running = str(parameters.get("runningPromptId") or "")
         if running != self.running:
-            self.approvals.clear()
+            self._no_longer_waits(self.running)
+        if running or self._queue:
+            self.empty = False  # whoever prompted it, in whatever way
         if not running and not self._queue:
             self.turn_since = 0.0
         elif running != self.running or not self.turn_since:
@@ -94,21 +109,34 @@ class Session:
 
     def completed(self, prompt: str) -> None:
         """A turn has ended; of that the queue tells nothing when it was cancelled or the agent's own (measured with 1.0.41)."""
+        self._no_longer_waits(prompt)
         if prompt == self.running:
             self.running = ""
-            self.approvals.clear()
             if not self._queue:
                 self.turn_since = 0.0
 
-    def asks(self, request: str, method: str, parameters: dict[str, Any], now: float) -> None:
-        """The agent waits for the person."""
+    def asks(self, request: str, method: str, parameters: dict[str, Any], now: float, *, turn: str) -> None:
+        """The agent waits for the person; ``turn`` empty: no turn of this session waits for it."""
         call = as_object(parameters.get("toolCall"))
         if method == INTERACTIONS[0]:
             tool = as_object(as_object(call.get("_meta")).get("x.ai/tool"))
             name = str(tool.get("name") or call.get("title") or "a tool")
-            self.approvals[request] = Approval(name, summary_of(call.get("rawInput")) or str(call.get("title") or "")[:120], now)
+            approval = Approval(name, summary_of(call.get("rawInput")) or str(call.get("title") or "")[:120], now)
         else:
-            self.approvals[request] = Approval(method.rpartition("/")[2], summary_of(parameters), now)
+            approval = Approval(method.rpartition("/")[2], summary_of(parameters), now)
+        self._asked[request] = Asked(approval, call_of(parameters), turn)
+
+    def decided(self, request: str) -> None:
+        """The editor has answered that request."""
+        self._asked.pop(request, None)
+
+    def resolved(self, call: str) -> None:
+        """The agent itself says that ``call`` waits for nobody any more."""
+        self._asked = {request: asked for request, asked in self._asked.items() if asked.call != call}
+
+    def _no_longer_waits(self, turn: str) -> None:
+        """``turn`` is over, and what it asked with it; what a sub-agent in the background asks is not (1.0.41)."""
+        self._asked = {request: asked for request, asked in self._asked.items() if not turn or asked.turn != turn}
 
     def state(self, *, accepts: bool, shows_message: bool, host: str, attempt: str) -> SessionState:
         return SessionState(
@@ -118,7 +146,7 @@ class Session:
             title=self.title,
             model=self.model,
             turn_since=self.turn_since,
-            approval=next(iter(self.approvals.values()), None),
+            approval=next((asked.approval for asked in self._asked.values()), None),
             last_human=self.last_human,
             opened=self.opened,
             empty=self.empty,
@@ -127,3 +155,8 @@ class Session:
             running=attempt,
             host=host,
         )
+
+
+def call_of(parameters: dict[str, Any]) -> str:
+    """The tool call that a request of the agent's is about; empty when it names none."""
+    return str(as_object(parameters.get("toolCall")).get("toolCallId") or parameters.get("toolCallId") or "")

@@ -11,16 +11,20 @@ and 2); 1.0.5 does the same (docs/compatibility.md). What shaped it:
 * ``session/load`` replays old turns under their old prompt ids, ours among them.
 * The agent's own requests count from 0, as the editor's do: the direction tells them apart.
 * Sub-agents are announced by notifications alone, so only what the editor itself opened is a target.
-* A rejected approval ends the whole turn as ``cancelled``.
+* A rejected approval ends the whole turn as ``cancelled``; so does ``session/close``, which says so (``cancelTrigger``).
+* A sub-agent asks the person under its parent's id, also when its parent's turn is over; ``pending_interaction`` in front of
+  that, and ``interaction_resolved`` behind it, name the sub-agent itself. Each names the tool call.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from broker.wire import Inject, SessionState
+from shims import lines
 from shims.grok.prompts import Prompt
-from shims.grok.session import INTERACTIONS, Session
+from shims.grok.session import INTERACTIONS, Session, call_of
 from shims.jsonline import as_object, parse_object
 from shims.jsonrpc import OurRequest, OurRequests, encoded, identity, is_answer
 from shims.lines import DROP, HOLD, PASS
@@ -30,16 +34,23 @@ if TYPE_CHECKING:
     from shims.lines import Bulk
 
 _UPDATE = b'{"jsonrpc":"2.0","method":"session/update"'
-_THOUGHT = b'"sessionUpdate":"agent_thought_chunk"'
-_TITLE = b'"sessionUpdate":"session_info_update"'
-_OURS = b'"promptId":"dlv_'
-"""In updates of our own turns only: the person's prompt ids are uuids."""
-_META = 1 << 12
-"""Bytes at the end of an update in which its ``_meta`` stands."""
+_COMPLETE = b'{"jsonrpc":"2.0","method":"_x.ai/session/prompt_complete"'
+_THOUGHT = b'"agent_thought_chunk"'
+_TITLE = b'"session_info_update"'
+_OURS = b'"dlv_'
+"""In updates of our own turns only, but for what quotes it: the person's prompt ids are uuids."""
+
+_START = 600
+"""Bytes in which a message says what it is and for which session, where it says so before its text."""
+_SESSION = re.compile(rb'"sessionId"\s*:\s*"([^"\\]+)"')
+_TOOL = re.compile(rb'"update"\s*:\s*\{\s*"sessionUpdate"\s*:\s*"tool_call')
+_REPLAY = re.compile(rb'"isReplay"\s*:\s*true')
+"""Names and values as they stand in a line that is too long to parse; what quotes them in a text has backslashes in it."""
 
 EXTENSION = ("", "grok-build-gui", "grok-vscode-gui")
 """What the extension calls itself in ``clientInfo`` (its ACP test script sends none); others are unverified (SH-65)."""
 
+_SPEAKERS = (b'"session/prompt"', b'"_x.ai/interject"')
 _OPENERS = ("session/new", "session/load", "session/resume")
 
 
@@ -61,6 +72,8 @@ class GrokStream:
         b"/elicit",
         b"/prompt_complete",
         b'"turn_completed"',
+        b'"pending_interaction"',
+        b'"interaction_resolved"',
         _TITLE,
         _OURS,
     )
@@ -81,6 +94,8 @@ class GrokStream:
         """Messages of ours by their attempt."""
         self._asked: dict[str, tuple[str, dict[str, Any]]] = {}
         """Requests of the editor that wait for an answer: method and parameters without their text."""
+        self._asked_elsewhere: set[str] = set()
+        """Tool calls of sub-agents that wait for the person."""
         self._ahead = b""
 
     def agent_bulk(self) -> Bulk:
@@ -127,15 +142,20 @@ class GrokStream:
         session = self._sessions.get(str(named["sessionId"]))
         if method == "session/prompt" and session is not None:
             session.prompted(request, now)
+        elif method == "_x.ai/interject" and session is not None:
+            session.spoken_to(now)  # where nothing runs, it begins a turn (1.0.41)
 
     def _long_prompt(self, line: bytes) -> None:
-        """A prompt over the parse bound: whose it is stands in its head; that it has ended, the queue tells."""
-        if b'"session/prompt"' not in line[:400]:
-            return
-        for session in self._sessions.values():
-            if session.id.encode(errors="surrogatepass") in line[:600]:
-                session.empty = False
-                session.last_human = self._now
+        """A prompt over the parse bound: whose it is stands before its text or behind it; that it has ended, the queue tells."""
+        ends = line[:_START], line[-_START:]
+        if any(speaker in end for speaker in _SPEAKERS for end in ends):
+            for session in filter(None, map(self._session_named, ends)):
+                session.spoken_to(self._now)
+
+    def _session_named(self, part: bytes) -> Session | None:
+        """The session that a part of a line names."""
+        named = _SESSION.search(part)
+        return self._sessions.get(named[1].decode(errors="replace")) if named is not None else None
 
     def editor_ended(self) -> None:
         self.ended = True
@@ -144,25 +164,32 @@ class GrokStream:
         """The editor answers a request of the agent's: an approval is given or refused."""
         if is_answer(message):
             for session in self._sessions.values():
-                session.approvals.pop(identity(message["id"]), None)
+                session.decided(identity(message["id"]))
 
     # from the agent
 
     def from_agent(self, line: bytes, whole: bool, now: float) -> None:
         self._now = now
-        message = parse_object(line) if whole else {}
+        if not whole:
+            self._long_update(line)
+            return
+        message = parse_object(line)
         method = message.get("method")
         if method is None:
             if is_answer(message):
                 self._answered(message)
             return
         parameters = as_object(message.get("params"))
+        update = as_object(parameters.get("update"))
         session = self._sessions.get(str(parameters.get("sessionId")))
+        if method == "_x.ai/session_notification":
+            self._interaction(session, update)
         if session is None:
             return
         if "id" in message:
             if method in INTERACTIONS:
-                session.asks(identity(message["id"]), str(method), parameters, now)
+                turn = "" if call_of(parameters) in self._asked_elsewhere else session.running
+                session.asks(identity(message["id"]), str(method), parameters, now, turn=turn)
         elif method == "session/update":
             self._updated(session, parameters)
         elif method == "_x.ai/queue/changed":
@@ -171,14 +198,23 @@ class GrokStream:
             if running is not None:
                 self._taken(running)
         elif method == "_x.ai/session_notification":
-            update = as_object(parameters.get("update"))
             if update.get("sessionUpdate") == "turn_completed":
                 session.completed(str(update.get("prompt_id")))
         elif method == "_x.ai/session/prompt_complete":
             session.completed(str(parameters.get("promptId")))
             prompt = self._by_key(str(parameters.get("promptId")))
             if prompt is not None:
-                prompt.category = str(parameters.get("cancellationCategory") or "")
+                prompt.explained(parameters)
+
+    def _interaction(self, session: Session | None, update: dict[str, Any]) -> None:
+        """Something waits for the person, or does not any more; of a sub-agent's this alone names the sub-agent."""
+        kind, call = update.get("sessionUpdate"), str(update.get("tool_call_id"))
+        if kind == "pending_interaction" and session is None:
+            self._asked_elsewhere.add(call)
+        elif kind == "interaction_resolved":
+            self._asked_elsewhere.discard(call)
+            for known in self._sessions.values():
+                known.resolved(call)
 
     def _answered(self, message: dict[str, Any]) -> None:
         ours = self._requests.answered(message["id"])
@@ -217,6 +253,18 @@ class GrokStream:
         if prompt is not None:
             self._taken(prompt)
             prompt.updated(update)
+
+    def _long_update(self, line: bytes) -> None:
+        """An update over the parse bound. What a tool says is no part of an answer; anything else, the records have whole."""
+        if b'"session/update"' not in line or _REPLAY.search(line) is not None:
+            return
+        for prompt in self._prompts.values():
+            if prompt.mark in line:
+                self._taken(prompt)
+                if _TOOL.search(line[:_START]) is not None:
+                    prompt.updated({"sessionUpdate": "tool_call"})
+                else:
+                    prompt.missed()
 
     def _by_key(self, key: str) -> Prompt | None:
         return next((prompt for prompt in self._prompts.values() if prompt.order.key == key), None)
@@ -295,11 +343,11 @@ class GrokStream:
             self.progress.append(Rejected(ours.attempt, "withdrawn"))
         elif not prompt.taken and reason != "end_turn":
             # It only waited: its session was closed, or never took it.
-            self.progress.append(Rejected(ours.attempt, "closed" if reason == "cancelled" else "agent_refused"))
+            self.progress.append(Rejected(ours.attempt, "session_closed" if reason == "cancelled" else "agent_refused"))
         else:
             self._taken(prompt)
-            category = prompt.category or str(meta.get("cancellationCategory") or "")
-            self.progress.append(Finished(ours.attempt, _status(reason, category), prompt.answer(), prompt.order.key))
+            prompt.explained(meta)
+            self.progress.append(Finished(ours.attempt, *prompt.end(reason), prompt.order.key))
 
     # the sieve
 
@@ -308,35 +356,45 @@ class GrokStream:
 
     def judge(self, start: bytes, whole: bool) -> str:
         verdict = self._requests.judge(start, whole)
-        if verdict != PASS or not self._is_extension() or self._echoes:
+        if verdict == DROP or not self._is_extension() or self._echoes:
             return verdict
         if not whole:
-            return HOLD if start.startswith(_UPDATE) or _UPDATE.startswith(start) else PASS
-        if not start.startswith(_UPDATE):
-            return PASS
-        prompt = next((prompt for prompt in self._prompts.values() if prompt.mark in start[-_META:]), None)
+            if len(start) >= lines.LONGEST_UNDECIDED:
+                self._show_before(start)
+            return HOLD if any(start.startswith(kind) or kind.startswith(start) for kind in (_UPDATE, _COMPLETE)) else verdict
         thought = _THOUGHT in start
-        if prompt is None or (prompt.shown and not thought):
+        prompts = [prompt for prompt in self._prompts.values() if (thought or not prompt.shown) and prompt.mark in start]
+        if not prompts:
             return PASS
-        parameters = as_object(parse_object(start).get("params"))  # what a tool has said may hold the same words
-        if as_object(parameters.get("_meta")).get("promptId") != prompt.order.key:
+        message = parse_object(start)  # what a tool has said may hold the same words
+        parameters = as_object(message.get("params"))
+        meta = as_object(parameters.get("_meta"))
+        if message.get("method") == "session/update" and meta.get("isReplay") is not True:
+            key = meta.get("promptId")
+        elif message.get("method") == "_x.ai/session/prompt_complete" and parameters.get("stopReason") != "cancelled":
+            key = parameters.get("promptId")  # it ended without a word
+        else:
+            return PASS
+        prompt = next((prompt for prompt in prompts if prompt.order.key == key), None)
+        if prompt is None:
             return PASS
         if thought and as_object(parameters.get("update")).get("sessionUpdate") == "agent_thought_chunk":
             return DROP  # the extension would leave it open
+        self._show(prompt)
+        return PASS
+
+    def _show_before(self, start: bytes) -> None:
+        """An update too long to be held: whose it is stands behind its text, so what runs in its session tells."""
+        session = self._session_named(start[:_START]) if b'"session/update"' in start[:_START] else None
+        prompt = self._by_key(session.running) if session is not None else None
+        if prompt is not None:
+            self._show(prompt)
+
+    def _show(self, prompt: Prompt) -> None:
         if not prompt.shown:
             prompt.shown = True
             self._ahead = prompt.block()
-        return PASS
 
     def ahead(self) -> bytes:
         ahead, self._ahead = self._ahead, b""
         return ahead
-
-
-def _status(reason: object, category: str) -> str:
-    """A turn's end as ours; an approval that the person refused has ended it as well."""
-    if reason == "end_turn":
-        return "completed"
-    if reason == "cancelled":
-        return "declined" if category.startswith("Permission") else "interrupted"
-    return "failed"

@@ -122,6 +122,7 @@ class Expected:
 
 
 _UPDATE = b'{"jsonrpc":"2.0","method":"session/update"'
+_COMPLETE = b'{"jsonrpc":"2.0","method":"_x.ai/session/prompt_complete"'
 _THOUGHT = b'"sessionUpdate":"agent_thought_chunk"'
 
 
@@ -176,14 +177,17 @@ class GrokExpected(Expected):
     def _judged(self, line: bytes) -> list[Item]:
         begun = set(self._sure)
         items = super()._judged(line)
+        if len(line) > lines.LONGEST_UNDECIDED:
+            return [*self._may_show(), *items] if self._hides else items
         frame, plain = parse(line)
-        turn = self._turn_of(frame)
-        if turn is None or not self._hides or len(line) > lines.LONGEST_UNDECIDED or turn.request not in self._known():
+        key = self._key_of(frame)
+        turn = self._turns.get(key)
+        if turn is None or not self._hides or turn.request not in self._known():
             return items
         thought = as_object(frame["params"].get("update")).get("sessionUpdate") == "agent_thought_chunk"
-        if not line.startswith(_UPDATE) or "id" in frame or (thought and _THOUGHT not in line):
+        if not line.startswith((_UPDATE, _COMPLETE)) or "id" in frame or (thought and _THOUGHT not in line):
             plain = False
-        mark = f'"promptId":"{frame["params"]["_meta"]["promptId"]}"'.encode()
+        mark = f'"promptId":"{key}"'.encode()
         sure = plain and self._plain_host and mark in line and not turn.unsure and turn.request in begun & self._written
         if not sure:
             turn.unsure = True
@@ -194,9 +198,23 @@ class GrokExpected(Expected):
         turn.shown = True
         return before + items
 
-    def _turn_of(self, frame: dict[str, Any]) -> _Turn | None:
-        key = as_object(as_object(frame.get("params")).get("_meta")).get("promptId")
-        return self._turns.get(key) if frame.get("method") == "session/update" and isinstance(key, str) else None
+    def _may_show(self) -> list[Item]:
+        """A line too long to be held may be the first of whichever turn of ours runs."""
+        waiting = [turn for turn in self._turns.values() if not turn.shown]
+        for turn in waiting:
+            turn.unsure = True
+        return [Item(turn.block, MAY) for turn in waiting]
+
+    def _key_of(self, frame: dict[str, Any]) -> str:
+        """The turn whose message has to stand before ``frame``: it is of that turn, or that turn ended with it."""
+        parameters = as_object(frame.get("params"))
+        meta = as_object(parameters.get("_meta"))
+        key = None
+        if frame.get("method") == "session/update" and meta.get("isReplay") is not True:
+            key = meta.get("promptId")
+        elif frame.get("method") == "_x.ai/session/prompt_complete" and parameters.get("stopReason") != "cancelled":
+            key = parameters.get("promptId")
+        return key if isinstance(key, str) else ""
 
 
 def _block(session: str, key: str, text: str) -> bytes:

@@ -45,7 +45,7 @@ def _lines(data: bytes, markers: tuple[bytes, ...]) -> list[tuple[bytes, bool]]:
             continue
         bulk = [counting for beginning, counting in BULK.items() if line.startswith(beginning)]
         whole = len(line) <= (lines.LONGEST_MESSAGE if line.startswith(LONG) else lines.LONGEST_PARSED)
-        shown = line if whole else line[: lines.HEAD]
+        shown = line if whole else line[: lines.HEAD] + line[-lines.SEARCHED :]
         ends = shown if len(shown) <= 2 * lines.SEARCHED else shown[: lines.SEARCHED] + shown[-lines.SEARCHED :]
         if any(marker in ends for marker in bulk[0]) if bulk else not markers or any(marker in ends for marker in markers):
             found.append((shown, whole))

@@ -71,7 +71,7 @@ class Checkout:
 
     def start(self, kind: str, *, user: int | None = None, **variables: str) -> subprocess.Popen[str]:
         """Starts a set-up in a process group of its own; it prints the interpreter at the end."""
-        script = 'root=$1; . "$root/bin/environment.sh"; ensure_environment "$2" && echo "$python"'
+        script = '_xa_root=$1; . "$_xa_root/bin/environment.sh"; ensure_environment "$2" && echo "$_xa_python"'
         return subprocess.Popen(
             ["sh", "-c", script, "sh", str(self.root), kind],
             stdin=subprocess.DEVNULL,

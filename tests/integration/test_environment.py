@@ -116,7 +116,7 @@ def test_a_later_start_needs_nothing_but_the_shell(made: Checkout, tmp_path: Pat
     _, python, _ = made.set_up("test")
     (tmp_path / "nothing").mkdir()
     shell = str((made.path / "sh").resolve())
-    script = 'root=$1; . "$root/bin/environment.sh"; ensure_environment "$2" && echo "$python"'
+    script = '_xa_root=$1; . "$_xa_root/bin/environment.sh"; ensure_environment "$2" && echo "$_xa_python"'
     for kind in ("runtime", "test"):
         done = subprocess.run(
             [shell, "-c", script, "sh", str(made.root), kind],

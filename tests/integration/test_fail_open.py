@@ -201,6 +201,88 @@ def test_no_descriptors_and_no_memory_to_spare(
     assert editor.wait() == 0
 
 
+_NO_THREADS = """
+import _thread
+_start = _thread.start_new_thread
+_left = [{left}]
+_pumps = []
+def _sparing(run, arguments, *rest):
+    _left[0] -= 1
+    if _left[0] < 0:
+        if _left[0] == -1 and _pumps:
+            select.select([_pumps[0].source], [], [], 5)  # until the agent has spoken
+        raise {error}
+    _pumps.append(arguments[-1])
+    return _start(run, arguments, *rest)
+_thread.start_new_thread = _sparing
+"""
+
+
+@pytest.mark.parametrize("error", ['RuntimeError("can\'t start new thread")', "MemoryError", "SystemExit"])
+@pytest.mark.parametrize("left", [0, 1], ids=["no thread", "one thread"])
+def test_no_thread_to_be_had(
+    broken: tuple[Installation, Shim], tmp_path: Path, opened: list[Editor], left: int, error: str
+) -> None:
+    """Nobody has read or written anything by then: the agent is started as it is, and says once what it says."""
+    installation, shim = broken
+    relay = installation.root / "shims" / "relay.py"
+    relay.write_text(relay.read_text() + _NO_THREADS.format(left=left, error=error))
+    command, environment = shim.panel(make_child("report", tmp_path))
+    editor = Editor(command, environment)
+    opened.append(editor)
+    editor.write(TALK)
+    report = json.loads(editor.read_line())
+    assert report["pid"] == editor.pid
+    assert editor.read_rest() == b""
+    assert (editor.wait(), editor.errors()) == (0, b"")
+
+
+def test_no_thread_for_the_link(broken: tuple[Installation, Shim], tmp_path: Path, opened: list[Editor]) -> None:
+    installation, shim = broken
+    relay = installation.root / "shims" / "relay.py"
+    relay.write_text(relay.read_text() + _NO_THREADS.format(left=2, error="RuntimeError"))
+    started, _, parent = _parent_of_report(shim, tmp_path, opened)
+    assert parent == started
+
+
+_SHORT_OF_MEMORY = """
+def _short(method, often=[6]):
+    def run(*arguments):
+        often[0] -= 1
+        if 0 <= often[0] < 3:
+            raise MemoryError
+        return method(*arguments)
+    return run
+{name} = _short({name})
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("relay.py", "Pump._forward"),
+        ("relay.py", "Pump._go_on"),
+        ("relay.py", "Pump._flush"),
+        ("observe.py", "_Side.arrived"),
+        ("observe.py", "_Side.passed"),
+        ("observe.py", "Observer.switch_off"),
+    ],
+)
+def test_memory_that_runs_out_costs_no_byte(
+    broken: tuple[Installation, Shim], tmp_path: Path, opened: list[Editor], file: str, name: str
+) -> None:
+    installation, shim = broken
+    source = installation.root / "shims" / file
+    source.write_text(source.read_text() + _SHORT_OF_MEMORY.format(name=name))
+    if name == "Observer.switch_off":
+        source.write_text(source.read_text() + _SHORT_OF_MEMORY.format(name="_Side.arrived"))
+    editor = _converses(shim, tmp_path, opened)
+    for size in (1, 70_000, 300_000, 5):
+        data = os.urandom(size) + b"\n"
+        assert editor.exchange(data) == data
+    _ends_well(editor)
+
+
 # the shim's own files
 
 
@@ -220,9 +302,14 @@ def broken(tmp_path: Path, shim: Shim) -> tuple[Installation, Shim]:
         ("shims/relay.py", None),
         ("shims/launch.py", "def broken(:\n"),
         ("shims/program.py", "raise ImportError('half an update')\n"),
-        ("shims/start.py", None),
         ("shims/{agent}/command.py", "import nothing_of_that_name\n"),
         ("shims/{agent}/__main__.py", None),
+        ("shims/{agent}/__main__.py", ""),
+        ("shims/{agent}/__main__.py", "# cut off before its first statement\n"),
+        ("shims/launch.py", "raise MemoryError\n"),
+        ("shims/child.py", "raise SystemExit(3)\n"),
+        ("shims/relay.py", "raise KeyboardInterrupt\n"),
+        ("shims/observe.py", "class Observer:\n    def __init__(self, note):\n        raise LookupError\n"),
     ],
 )
 def test_a_shim_that_does_not_load_hands_over(

@@ -32,7 +32,7 @@ class Machine:
         (self.state / "run").mkdir(parents=True)
         self.installation: Installation = install(path / "installation")
         counting = path / "python"
-        counting.write_text(f'#!/bin/sh\necho >>"{self.log}"\nexec "{sys.executable}" "$@"\n')
+        counting.write_text(f'#!/bin/sh\n[ "$1" = -V ] || echo >>"{self.log}"\nexec "{sys.executable}" "$@"\n')
         counting.chmod(0o755)
         self.installation.write_stamp(str(counting))
         self.environment = {"HOME": str(self.home), "CROSS_AGENT_HOME": str(self.state), "PATH": "/usr/bin:/bin"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shims.lines import LONGEST_PARSED
 from tests.integration.panels import GrokPanel, Panel
 from tests.integration.panels.grok import live_update
 from tests.integration.processes import gone_within
@@ -266,10 +267,34 @@ def test_a_session_closed_with_our_message_waiting(world: World, sender: Panel, 
     target.request("session/close", {"sessionId": target.session})
     notice = sender.wait_notice()
     assert "NOT DELIVERED" in notice
-    assert "the panel was closed before it could take the message" in notice
+    assert "the session was closed before it could take the message" in notice
     target.load_session(target.session)
     assert_truthful(world, sender, target, "M1")
     assert target.handed_over("M1") == 0
+
+
+@pytest.mark.requirement("SH-61", "DE-35")
+def test_a_session_closed_with_our_turn_running(world: World, sender: Panel, target: GrokPanel) -> None:
+    target.say("hello")
+    target.wait_ends(1)
+    sender.send_to(target, ping("M1", f"slowreply {gate(world, 'g')} pong M1"))
+    world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "awaiting-peer"), "M1 taken")
+    target.request("session/close", {"sessionId": target.session})
+    notice = sender.wait_notice()
+    assert "HANDED OVER, NO ANSWER" in notice
+    assert "the session was closed in the middle of its turn" in notice
+
+
+@pytest.mark.requirement("SH-34", "SH-63")
+def test_an_answer_in_pieces_too_long_to_read_comes_whole_and_behind_the_message(world: World, target: GrokPanel) -> None:
+    sender = world.claude()
+    sender.registered()
+    words = "日" * (LONGEST_PARSED * 2 // 3 + 1000)  # the agent says it in halves
+    sender.send_to(target, ping("M1", f"reply pong M1 {words}"))
+    assert words in sender.wait_reply("pong M1")
+    (shown,) = target.answers()
+    quoted, _, answer = shown.partition("\n\n")
+    assert "ping M1" in quoted and answer.startswith("pong M1")
 
 
 def _states(world: World, agent: str) -> list[dict[str, object]]:

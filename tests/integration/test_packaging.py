@@ -208,10 +208,10 @@ def test_a_shim_starts_from_its_own_place(
         done = run([str(launcher), *PANEL_CALLS[agent]], "{}\n", **{f"CROSS_AGENT_REAL_{agent.upper()}": str(child)})
     echoed, parent = done.stdout.splitlines()
     assert (done.returncode, echoed, done.stderr) == (0, "{}", "")
-    interpreter, *flags, program = json.loads(parent)[:4]
+    interpreter, *flags = (command := json.loads(parent))[:4]
     assert Path(interpreter).parent.samefile(layout.python.parent)
-    assert flags == ["-I", "-S"]
-    assert Path(program).samefile(layout.programs / "shims" / agent / "__main__.py")
+    assert flags == ["-I", "-S", "-c"]
+    assert Path(command[7]).samefile(layout.programs / "shims" / agent / "__main__.py")
     assert hostile.heard() == ""
 
 

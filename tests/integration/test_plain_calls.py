@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shims.discover import OUTSIDE_PATH
+from shims.loops import VARIABLE
 from tests.integration.editor import PATIENCE
 from tests.integration.installation import LAUNCHERS, Installation, Shim, make_child
 
@@ -74,6 +75,8 @@ PANEL = {
 }
 OF_EVERY_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
 """Variables that a POSIX shell sets anew, and exports."""
+OURS = VARIABLE
+"""The one variable of our own."""
 
 INSTALLED_HERE = any(
     os.path.lexists(f"{directory}/{agent}") for directory in OUTSIDE_PATH if directory.startswith("/") for agent in PLAIN
@@ -90,7 +93,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, d
         out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, err) == (0, b"")
         report: dict[str, Any] = json.loads(out)
-        for name in OF_EVERY_SHELL:
+        for name in (*OF_EVERY_SHELL, OURS):
             report["environment"].pop(name, None)
         return process.pid, report
 
@@ -111,9 +114,14 @@ def test_a_plain_call_is_the_agent_itself(
     if way == "by a link":
         (tmp_path / "link").symlink_to(child)
         child = tmp_path / "link"
-    if way == "by Python":  # which looks at what a script calls that names the agent
-        child.write_text(child.read_text().replace("\n", f"\n# /nonexistent/{agent}\n", 1))
     command, environment = _shim(agent, installation, home).plain(child, *arguments)
+    if way == "by Python" and agent == "claude":  # which looks for what is not in the arguments
+        command, environment["PATH"] = [command[0], *arguments], f"{tmp_path}:{environment['PATH']}"
+        child = child.rename(tmp_path / "claude")
+    elif way == "by Python":
+        del environment[f"CROSS_AGENT_REAL_{agent.upper()}"]
+        environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
+        child = child.rename(tmp_path / agent)
     _, direct = _run([str(child), *arguments], environment)
     pid, shimmed = _run(command, environment)
     assert shimmed["pid"] == pid
@@ -133,6 +141,28 @@ def test_a_panel_call_is_intercepted(
     assert shimmed["parent"] == pid
     # Whatever else it sees is what it would have seen.
     assert {**shimmed, "pid": 0, "parent": 0} == {**direct, "pid": 0, "parent": 0}
+
+
+@pytest.mark.parametrize(("agent", "arguments"), BOTH_KINDS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
+@pytest.mark.parametrize("broken", [{}, {"CROSS_AGENT_SHIM_BROKEN": "1"}], ids=["", "broken"])
+@pytest.mark.requirement("SH-03", "SH-07")
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="looks into /proc")
+def test_the_environment_is_the_editors(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...], broken: dict[str, str]
+) -> None:
+    """Byte for byte, as the kernel hands it over, but for our mark; no locale is set, and names are what a script may use."""
+    child = tmp_path / agent
+    child.write_text("#!/bin/sh\nexec cat /proc/$$/environ\n")
+    child.chmod(0o755)
+    command, environment = _shim(agent, installation, home).plain(child, *arguments)
+    names = "agent name run self end line link head python system panel note previous argument directory rest key root here found"
+    environment |= dict.fromkeys((*names.split(), "_", "LC_MESSAGES"), "theirs") | {"PWD": str(tmp_path), "SHLVL": "3"}
+    for locale in ({}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_CTYPE": ""}, {"LC_ALL": "C"}):
+        seen = [
+            sorted(subprocess.run(line, env=told, stdin=-3, stdout=-1, cwd=tmp_path, timeout=PATIENCE).stdout.split(b"\0"))
+            for line, told in (([str(child)], {**environment, **locale}), (command, {**environment, **locale, **broken}))
+        ]
+        assert [entry for entry in seen[1] if not entry.startswith(OURS.encode())] == seen[0]
 
 
 @pytest.mark.requirement("SH-02")
@@ -200,6 +230,20 @@ def test_no_binary_anywhere_is_said(installation: Installation, home: Path, agen
     assert done.returncode == 127
     assert f"CROSS_AGENT_REAL_{agent.upper()}".encode() in done.stderr
     assert done.stdout == b""
+
+
+@pytest.mark.requirement("SH-07")
+@pytest.mark.parametrize(("agent", "arguments"), BOTH_KINDS, ids=lambda part: part if isinstance(part, str) else " ".join(part))
+def test_an_agent_without_a_first_line(
+    installation: Installation, home: Path, tmp_path: Path, agent: str, arguments: tuple[str, ...]
+) -> None:
+    """A script of sh, to editors as well."""
+    script = tmp_path / "script"
+    script.write_text('echo "started $*"\n')
+    script.chmod(0o755)
+    command, environment = _shim(agent, installation, home).plain(script, *arguments)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"started {' '.join(arguments)}\n", "")
 
 
 @pytest.mark.requirement("SH-07")

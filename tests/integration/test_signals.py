@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import HEAVY, OpenPanel
 from tests.integration.editor import Editor
+from tests.integration.installation import ROOT, Shim, make_child
 from tests.integration.processes import gone_within, reaches_state
 
 pytestmark = [
@@ -107,6 +113,65 @@ def test_an_editor_that_reaps_no_children_still_gets_the_status(open_panel: Open
     editor.write(b"\n")
     assert editor.wait() == 7
     assert editor.errors() == b""
+
+
+def _state(command: list[str], environment: Mapping[str, str], spoil: Callable[[], None]) -> list[str]:
+    """What an agent that is started so ignores, catches and has blocked."""
+
+    def prepare() -> None:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        spoil()
+
+    done = subprocess.run(
+        command, env=environment, stdin=-3, stdout=-1, text=True, timeout=20, restore_signals=False, preexec_fn=prepare
+    )
+    return [line for line in done.stdout.splitlines() if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+
+
+@pytest.mark.parametrize("panel", [False, True], ids=["plain", "panel"])
+@pytest.mark.parametrize("python", [False, True], ids=["by sh", "by Python"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda: None,
+        lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    ],
+    ids=["nothing", "HUP ignored"],
+)
+@pytest.mark.requirement("SH-03", "SH-06")
+def test_signals_are_as_the_editor_left_them(
+    shim: Shim, tmp_path: Path, panel: bool, python: bool, spoil: Callable[[], None]
+) -> None:
+    """The child is no Python, which would ignore some by itself."""
+    child = tmp_path / shim.agent
+    child.write_text("#!/bin/sh\nexec cat /proc/$$/status\n")
+    child.chmod(0o755)
+    command, environment = shim.panel(child) if panel else shim.plain(child, "--version")
+    if python and shim.agent == "claude":
+        command[1:2] = []
+    if python:
+        environment.pop(f"CROSS_AGENT_REAL_{shim.agent.upper()}", None)
+        environment["PATH"] = f"{tmp_path}:/usr/bin:/bin"
+        environment["HOME"] = str(tmp_path)
+    assert _state(command, environment, spoil) == _state([str(child)], environment, spoil) != []
+
+
+def test_what_came_blocked_and_ignored_stays_so(shim: Shim, tmp_path: Path) -> None:
+    """As far as it is ours to keep: by the program alone, since dash keeps neither."""
+    command, environment = shim.panel(make_child("report", tmp_path))
+
+    def spoil() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM])
+
+    program = [sys.executable, "-I", "-S", str(ROOT / "shims" / shim.agent / "__main__.py"), *command[1:]]
+    shimmed, direct = (
+        json.loads(subprocess.run(line, env=environment, stdin=-3, stdout=-1, timeout=20, preexec_fn=spoil).stdout)
+        for line in (program, [str(tmp_path / "report")])
+    )
+    assert (shimmed["blocked"], shimmed["ignored"]) == (direct["blocked"], direct["ignored"])
+    assert int(direct["blocked"], 16) and int(signal.SIGCHLD) in direct["ignored"]
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 7, 126, 255])

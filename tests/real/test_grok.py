@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.real.exchange import MESSAGE, PREFACE, REPLY, World, assert_turns, is_message, is_notice, is_reply, until
+from tests.real.models import xai
 from tests.real.party import GrokParty, Turn
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ def answered(turn: Turn, words: str) -> bool:
 
 def begins_with(title: str, words: str) -> Callable[[Turn], bool]:
     return lambda turn: turn.asked[0].startswith(title) and words in turn.asked[0]
+
+
+def is_reply_that_ends(words: str) -> Callable[[Turn], bool]:
+    return lambda turn: turn.asked[0].startswith(REPLY) and f"{words}\n\n[bridge]" in turn.asked[0]
 
 
 def refusal(world: World, session: str, **arguments: Any) -> str:
@@ -124,6 +129,41 @@ def test_approval_is_shown_and_a_refused_one_is_told_as_declined(world: World) -
     assert "declined what its turn asked for" in notice
     world.all_settled()
     assert world.wait_session(target.session)["awaiting_approval"] is None
+
+
+@pytest.mark.requirement("SH-64")
+def test_what_a_sub_agent_asks_is_shown_through_other_turns(world: World) -> None:
+    party = world.grok()
+    inner = f"your task [[{party.risky('true')} ;; say by the child]]"
+    task = {"description": "help", "prompt": inner, "subagent_type": "general-purpose"}
+    party.say(f"[[tool spawn_subagent {json.dumps(task)} ;; say delegated]]")
+    party.approve()
+    party.wait_turns(1)
+    party.wait_approval()
+    party.say("another [[say other]]")
+    party.wait_turns(2)
+    asked = world.wait_session(party.session, lambda shown: not shown["busy"])["awaiting_approval"]
+    assert asked["tool"] == "run_terminal_command"
+    party.approve()
+    world.wait_session(party.session, lambda shown: shown["awaiting_approval"] is None)
+
+
+@pytest.mark.requirement("SH-34", "SH-63")
+@pytest.mark.parametrize("size", [30_000, 400_000])
+def test_answer_in_long_pieces_comes_whole_and_behind_the_message(
+    world: World, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """In one piece more than is held, or parsed; in bytes, that is: three for each letter."""
+    piece, say = "日" * size, xai._Answer.text
+    monkeypatch.setattr(xai._Answer, "text", lambda answer, text: say(answer, text.replace("LONG", piece)))
+    target, sender = world.grok(), world.codex()
+    target.say("first words [[say noted]]")
+    target.wait_turns(1)
+    sender.call("send_to_grok", message=f"{PREFACE}[[reply LONG and the end]]", session_id=target.session)
+    assert f"{piece} and the end" in sender.wait_turn(is_reply_that_ends("and the end")).asked[0]
+    theirs = target.panel.turns(target.session)[1]
+    assert theirs.shown.startswith(f"> {MESSAGE}\n")
+    assert theirs.text.startswith(piece)
 
 
 @pytest.mark.requirement("SH-61", "DE-26")

@@ -2,79 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker import callers, panels
 from broker.callers import Caller, descent_of, identify_caller
 from broker.errors import Refusal
 from broker.panels import Panel
 from broker.processes import ProcessId
 from broker.wire import SessionState
-from shims.claude import live
 from tests.unit.made_up import World
+from tests.unit.process_table import Table, parent, registered
 
 S = SessionState
 
 CODEX_TURN = "x-codex-turn-metadata"
 CLAUDE_TOOL_USE = "claudecode/toolUseId"
-
-
-class Table:
-    """Parents and programs; a pid's start is its pid."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._parents: dict[int, int] = {}
-        self._programs: dict[int, str] = {}
-        self.environments: dict[int, dict[str, str] | None] = {}
-        """What a process was started with; None: it cannot be read."""
-        monkeypatch.setattr(callers, "variables", self.variables)
-        monkeypatch.setattr(live, "identify", lambda pid: ProcessId(pid, pid) if pid in self._parents else None)
-        for module in (callers, panels):
-            monkeypatch.setattr(module, "ancestors", self.ancestors)
-            monkeypatch.setattr(module, "executable", self._programs.get)
-
-    def line(self, *programs: str) -> ProcessId:
-        """Processes that have started one another, the first one first; returns the last."""
-        parent = 1
-        for program in programs:
-            pid = 90_000_000 + len(self._parents)
-            self._parents[pid], self._programs[pid] = parent, program
-            parent = pid
-        return ProcessId(parent, parent)
-
-    def below(self, process: ProcessId, *programs: str) -> ProcessId:
-        last = self.line(*programs)
-        self._parents[last.pid - len(programs) + 1] = process.pid
-        return last
-
-    def ancestors(self, pid: int) -> list[ProcessId]:
-        found = []
-        while pid > 1 and pid in self._parents:
-            found.append(ProcessId(pid, pid))
-            pid = self._parents[pid]
-        return found
-
-    def variables(self, pid: int, names: Collection[str]) -> dict[str, str] | None:
-        environment = self.environments.get(pid, {})
-        return None if environment is None else {name: value for name, value in environment.items() if name in names}
-
-
-def parent(process: ProcessId) -> ProcessId:
-    """Of a process in the table that was not put below another one: the one listed before it."""
-    return ProcessId(process.pid - 1, process.pid - 1)
-
-
-def registered(store: Path, agent: ProcessId, session: str, start: int | None = None) -> None:
-    """Claude's registry shows ``session`` for a process that started then."""
-    (store / "sessions").mkdir(parents=True, exist_ok=True)
-    record = {"pid": agent.pid, "procStart": str(agent.start if start is None else start), "sessionId": session}
-    (store / "sessions" / f"{agent.pid}.json").write_text(json.dumps(record))
 
 
 @pytest.fixture
@@ -278,9 +224,34 @@ def test_what_grok_tells_counts_for_a_grok_caller_alone(table: Table, world: Wor
 @pytest.mark.requirement("EN-20")
 def test_a_server_of_groks_leader_belongs_to_the_session_that_it_was_told(table: Table, world: World) -> None:
     panel, _ = shim(table, world, S("g1"), agent="grok")
-    leader = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/python3")
-    assert who(world, leader, settings={"GROK_SESSION_ID": "g1"}) == ("grok", "g1", panel)
-    assert who(world, leader, settings={"GROK_SESSION_ID": "g2"}) == ("grok", "g2", None)
+    server = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/python3")
+    table.arguments[parent(server).pid] = ["grok", "agent", "leader", "--no-exit-on-disconnect"]
+    assert who(world, server, settings={"GROK_SESSION_ID": "g1"}) == ("grok", "g1", panel)
+    assert who(world, server, settings={"GROK_SESSION_ID": "g2"}) == ("grok", "g2", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_grok_that_leads_nobody_speaks_for_no_panels_session(table: Table, world: World) -> None:
+    shim(table, world, S("g1"), agent="grok")
+    server = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/python3")
+    table.arguments[parent(server).pid] = ["grok", "-p", "agent leader"]
+    assert who(world, server, settings={"GROK_SESSION_ID": "g1"}) == ("grok", "", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_what_a_shell_says_that_grok_has_told_is_a_claim(table: Table, world: World) -> None:
+    panel, process = shim(table, world, S("g1"), S("g2"), agent="grok")
+    in_shell = table.below(parent(process), "/bin/bash", "/usr/bin/python3")
+    assert who(world, in_shell, settings={"GROK_SESSION_ID": "g2"}) == ("grok", "", panel)
+    headless = table.line("/home/u/.grok/bin/grok-1.0.41", "/usr/bin/dash", "/usr/bin/python3")
+    assert who(world, headless, settings={"GROK_SESSION_ID": "g3"}) == ("grok", "", None)
+
+
+@pytest.mark.requirement("EN-20")
+@pytest.mark.parametrize("program", ["/x/vendor/x86_64-unknown-linux-musl/bin/codex", "/opt/claude.exe"])
+def test_an_agent_in_a_terminal_is_no_session_of_a_grok_that_it_descends_from(table: Table, world: World, program: str) -> None:
+    server = table.line("/home/u/.grok/bin/grok-1.0.41", "/bin/bash", program, "/usr/bin/python3")
+    assert who(world, server, settings={"GROK_SESSION_ID": "g1"})[1] == ""
 
 
 @pytest.mark.requirement("EN-20")

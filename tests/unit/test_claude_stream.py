@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.wire import Inject, SessionState
 from shims.claude.stream import ClaudeStream
-from shims.lines import DROP, PASS, Sieve
+from shims.lines import DROP, LONGEST_PARSED, PASS, Sieve
 from shims.observe import Observer
 from shims.stream import Finished, Progress, Rejected, Taken, Write
 
@@ -456,6 +456,28 @@ def test_a_withdrawal_that_comes_in_time() -> None:
     assert panel.progress() == [Rejected("a1", "withdrawn")]
     assert not panel.stream.outstanding()
     assert panel.stream.judge(json.dumps(ours).encode(), True) == PASS, "an id that nobody waits for is the editor's"
+
+
+@pytest.mark.requirement("SH-43", "SH-34")
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_result_too_long_to_read_leaves_its_words_to_the_records(backwards: bool) -> None:
+    """Which of its members stand before the text, and which behind it, differs between versions."""
+    panel = Panel()
+    assert panel.stream.inject(order()) == ""
+    panel.agent(replay(KEY))
+    observer = Observer()
+    observer.attach(panel.stream, lambda: None)
+    long = "x" * LONGEST_PARSED
+    tool = {"type": "user", "message": {"content": long}, "tool_use_result": {"type": "result", "subtype": "success"}}
+    for frame in (tool, result(long)):
+        members = list(frame.items())
+        line = json.dumps(dict(members[::-1] if backwards and frame is not tool else members), separators=(",", ":"))
+        observer.agent_side.arrived(line.encode() + b"\n")
+        observer.agent_side.passed()
+        if frame is tool:
+            assert panel.progress() == [Taken("a1", SESSION, KEY)]
+    assert panel.progress() == [Finished("a1", "completed", None)]
+    assert not panel.state.turn_since
 
 
 @pytest.mark.requirement("SH-41")

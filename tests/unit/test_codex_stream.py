@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.wire import Inject, SessionState
 from shims.codex.stream import CodexStream
 from shims.codex.threads import server_version
-from shims.lines import DROP, HOLD, PASS, Sieve
+from shims.lines import DROP, HOLD, LONGEST_MESSAGE, PASS, Sieve
 from shims.observe import Observer
 from shims.stream import Finished, Progress, Rejected, Taken, Write
 
@@ -355,6 +355,22 @@ def test_how_a_turn_ended(status: str, told: str) -> None:
     panel.agent(*started(), *user_item("key-1"), *completed(None, status=status))
     assert panel.progress()[-1] == Finished("a1", told, "", U1)
     assert panel.state().turn_since == 0.0
+
+
+@pytest.mark.requirement("SH-34", "SH-53")
+@pytest.mark.parametrize("named", [None, "an earlier one"])
+def test_words_too_long_to_read_are_left_to_the_records(named: str | None) -> None:
+    panel = Panel()
+    panel.queue()
+    panel.agent(*started(), *user_item("key-1"), *agent_item("let me see", phase="commentary"))
+    observer = Observer()
+    observer.attach(panel.stream, lambda: None)
+    (_, frame) = agent_item("x" * LONGEST_MESSAGE)
+    ordered = {"item": frame["params"]["item"], **frame["params"]}  # as the server writes it: the turn is named behind the words
+    observer.agent_side.arrived(json.dumps({**frame, "params": ordered}, separators=(",", ":")).encode() + b"\n")
+    observer.agent_side.passed()
+    panel.agent(*completed(named))
+    assert panel.progress()[-1] == Finished("a1", "completed", None, U1)
 
 
 @pytest.mark.requirement("SH-34")

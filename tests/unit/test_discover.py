@@ -10,7 +10,7 @@ import pytest
 
 from shims.claude.command import PRODUCT as CLAUDE
 from shims.codex.command import PRODUCT as CODEX
-from shims.discover import EXTENSIONS, Search, find_real, version_order
+from shims.discover import Search, find_real, version_order
 from shims.grok.command import PRODUCT as GROK
 from shims.launch import Product
 
@@ -28,6 +28,25 @@ SCRIPT = b"#!/bin/sh\nexit\n"
 NODE = b"#!/usr/bin/env node\nimport './cli.js'\n"
 NO_PROGRAM = b'echo "native binary not installed"\n'
 LAUNCHER = (ROOT / "bin" / "claude-shim").read_bytes()
+
+EDITORS = (
+    ".vscode/extensions", ".vscode-insiders/extensions", ".vscode-oss/extensions", ".vscodium/extensions", ".cursor/extensions",
+    ".windsurf/extensions", ".antigravity/extensions", ".kiro/extensions", ".trae/extensions", ".positron/extensions",
+    ".vscode-server/extensions", ".vscode-server-insiders/extensions", ".vscode-remote/extensions",
+    ".vscodium-server/extensions", ".cursor-server/extensions", ".windsurf-server/extensions", ".openvscode-server/extensions",
+    ".local/share/code-server/extensions", ".var/app/com.visualstudio.code/data/vscode/extensions",
+    ".var/app/com.vscodium.codium/data/codium/extensions",
+)  # fmt: skip
+"""Written out: rows that come of the program's own table would miss what it misses."""
+MANAGERS = (
+    "/opt/homebrew/bin", "/usr/local/bin", "/home/linuxbrew/.linuxbrew/bin", "~/.npm-global/bin", "~/.volta/bin", "~/.bun/bin",
+    "~/.local/share/pnpm", "~/Library/pnpm", "~/.local/share/mise/shims", "~/.asdf/shims", "~/.nvm/versions/node/v22.1.0/bin",
+    "~/.local/share/fnm/node-versions/v22.1.0/installation/bin",
+)  # fmt: skip
+CASKS = (
+    (CLAUDE, "claude-code/2.1.9/claude"), (CLAUDE, "claude-code@latest/2.1.9/claude"),
+    (CODEX, "codex/0.171.0/codex-aarch64-apple-darwin"), (CODEX, "codex/0.171.0/bin/codex"),
+)  # fmt: skip
 
 VSCODE = "~/.vscode/extensions"
 BREW = "/opt/homebrew/lib/node_modules/@openai/codex"
@@ -65,7 +84,7 @@ ROWS = [
     *(
         Row(f"in ~/{place}", CLAUDE, LINUX, {f"~/{place}/anthropic.claude-code-2.1.9-linux-x64/{CLAUDE_IN}": ELF},
             f"~/{place}/anthropic.claude-code-2.1.9-linux-x64/{CLAUDE_IN}")
-        for place in EXTENSIONS
+        for place in EDITORS
     ),
     Row("2.1.10 is newer than 2.1.9", CLAUDE, LINUX, {
         f"{VSCODE}/anthropic.claude-code-2.1.9-linux-x64/{CLAUDE_IN}": ELF,
@@ -251,6 +270,16 @@ ROWS = [
     Row("volta", CODEX, MAC, {"~/.volta/bin/volta-shim": MACH_O, "~/.volta/bin/codex": "-> volta-shim"}, "~/.volta/bin/codex"),
     Row("the PATH before what is outside it", CODEX, MAC, {"/a/codex": MACH_O, "/opt/homebrew/bin/codex": MACH_O}, "/a/codex",
         {"PATH": "/a"}),
+    *(
+        Row(f"outside the PATH: {product.name} in {place}", product, LINUX, {f"{place}/{product.program}": ELF},
+            f"{place}/{product.program}", {"PATH": "/usr/bin:/bin"})
+        for place in MANAGERS for product in (CLAUDE, CODEX, GROK)
+    ),
+    *(
+        Row(f"the cask {cask} below {prefix}", product, MAC, {f"{prefix}/Caskroom/{cask}": MACH_O}, f"{prefix}/Caskroom/{cask}",
+            {"PATH": "/usr/bin:/bin"})
+        for product, cask in CASKS for prefix in ("/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew")
+    ),
     # never a shim
     Row("the variable", CODEX, LINUX, {"~/mine": ELF, "/usr/bin/codex": ELF}, "~/mine",
         {"CROSS_AGENT_REAL_CODEX": "~/mine", "PATH": "/usr/bin"}),

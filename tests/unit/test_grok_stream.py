@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.wire import Inject, SessionState
 from shims.grok.stream import GrokStream
-from shims.lines import DROP, HOLD, PASS, Sieve
+from shims.lines import DROP, HOLD, LONGEST_PARSED, LONGEST_UNDECIDED, PASS, LineFilter, Sieve
 from shims.observe import Observer
 from shims.stream import Finished, Progress, Rejected, Taken
 
@@ -136,6 +137,53 @@ class Panel:
         passed = b"".join(sieve.filter(encode(frame) + b"\n") for frame in frames)
         return [json.loads(line) for line in passed.splitlines()]
 
+    def relayed(self, *frames: Frame, form: Callable[[Frame], bytes] = encode) -> list[Frame]:
+        """What the editor gets of ``frames``, each seen by the tracker behind the filter of lines, in chunks as a pump reads."""
+        observer = Observer()
+        observer.attach(self.stream, lambda: None)
+        data, passed = b"".join(form(frame) + b"\n" for frame in frames), b""
+        for at in range(0, len(data), 1 << 16):
+            chunk = data[at : at + (1 << 16)]
+            passed += observer.sieve.filter(chunk)
+            observer.agent_side.arrived(chunk)
+            observer.agent_side.passed()
+        assert observer.off_because == ""
+        return [json.loads(line) for line in passed.splitlines()]
+
+    def typed(self, line: bytes) -> None:
+        """The editor sends ``line``."""
+        observer = Observer()
+        observer.attach(self.stream, lambda: None)
+        observer.editor_side.arrived(line + b"\n")
+        observer.editor_side.passed()
+
+
+def spaced(frame: Frame) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **frame}).encode()
+
+
+def reordered(frame: Frame) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **frame}, separators=(",", ":"), sort_keys=True).encode()
+
+
+def backwards(frame: Frame) -> bytes:
+    turned = {name: frame[name] for name in reversed(frame)}
+    return json.dumps({**turned, "jsonrpc": "2.0"}, separators=(",", ":")).encode()
+
+
+def ended(number: int, reason: str = "end_turn") -> Frame:
+    """The answer to a prompt of ours."""
+    return {"id": f"xagent-{number}", "result": {"stopReason": reason, "_meta": {"promptId": KEY}}}
+
+
+def interaction(kind: str, call: str = "c1", session: str = S1) -> Frame:
+    update = {"sessionUpdate": kind, "tool_call_id": call}
+    return {"method": "_x.ai/session_notification", "params": {"sessionId": session, "update": update}}
+
+
+HUGE = "x" * (LONGEST_PARSED + 100)
+BLOCK = "> the message\n> of two lines\n\n"
+
 
 def texts(frames: list[Frame]) -> list[str]:
     return [frame["params"]["update"]["content"]["text"] for frame in frames if frame.get("method") == "session/update"]
@@ -195,6 +243,34 @@ def test_a_session_is_empty_until_somebody_prompts_it() -> None:
     assert not panel.state().empty, "it runs"
     panel.answer(number)
     assert not panel.state().empty
+
+
+@pytest.mark.requirement("SH-62", "SH-21")
+def test_words_put_into_a_session_from_its_side_are_the_persons() -> None:
+    panel = Panel(used=False)
+    panel.ask("_x.ai/interject", {"sessionId": S1, "text": "hello", "interjectionId": "i1"})
+    assert (panel.state().empty, panel.state().last_human) == (False, panel.now)
+
+
+@pytest.mark.requirement("SH-62")
+@pytest.mark.parametrize("shown", [queue(running="interject-fallback-1"), queue(P1)])
+def test_a_session_with_anything_in_its_queue_is_not_empty(shown: Frame) -> None:
+    panel = Panel(used=False)
+    panel.agent(shown)
+    assert not panel.state().empty
+
+
+@pytest.mark.requirement("SH-62", "SH-21")
+@pytest.mark.parametrize("form", [encode, spaced, reordered, backwards])
+def test_a_huge_prompt_is_the_persons_wherever_its_session_is_named(form: Callable[[Frame], bytes]) -> None:
+    panel = Panel(used=False)
+    panel.opened("session/new", S2)
+    said = [{"type": "text", "text": f'"sessionId":"{S2}"{HUGE}"sessionId":"{S2}"'}]
+    for parameters in ({"prompt": said, "sessionId": S1}, {"sessionId": S1, "prompt": said}):
+        panel.typed(form({"id": 9, "method": "session/prompt", "params": parameters}))
+        assert not panel.state().empty
+        assert panel.state().last_human
+        assert (panel.state(S2).empty, panel.state(S2).last_human) == (True, 0.0)
 
 
 # busy, human, approvals
@@ -308,6 +384,47 @@ def test_an_approval_ends_with_its_turn() -> None:
     assert panel.state().approval is None
 
 
+@pytest.mark.requirement("SH-64")
+def test_what_a_sub_agent_asks_waits_through_other_turns() -> None:
+    """It asks under its parent's id, and names itself only around that (1.0.41)."""
+    panel = Panel()
+    panel.agent(interaction("pending_interaction", session="01a2-child"), permission(0))
+    for prompt in ("p2", "p3"):
+        panel.prompt()
+        panel.agent(queue(prompt), queue(running=prompt), queue(), complete(prompt))
+        assert panel.state().approval is not None
+    panel.agent(interaction("interaction_resolved", session="01a2-child"))
+    assert panel.state().approval is None
+
+
+@pytest.mark.requirement("SH-64")
+def test_what_a_sub_agent_asks_beside_its_parents_turn_is_not_of_that_turn() -> None:
+    panel = Panel()
+    panel.prompt()
+    panel.agent(queue(running=P1), interaction("pending_interaction", session="01a2-child"), permission(0), complete(P1))
+    assert panel.state().approval is not None
+    panel.editor({"id": 0, "result": {"outcome": {"outcome": "selected", "optionId": "allow-once"}}})
+    assert panel.state().approval is None
+
+
+@pytest.mark.requirement("SH-64")
+def test_an_approval_ends_when_another_turn_runs() -> None:
+    panel = Panel()
+    panel.prompt()
+    panel.agent(queue(running=P1), permission(0), queue(running="p2"))
+    assert panel.state().approval is None
+
+
+@pytest.mark.requirement("SH-64")
+def test_the_agent_itself_says_that_nobody_is_waited_for() -> None:
+    panel = Panel()
+    panel.prompt()
+    panel.relayed(queue(running=P1), interaction("pending_interaction"), permission(0), interaction("interaction_resolved", "c2"))
+    assert panel.state().approval is not None
+    panel.relayed(interaction("interaction_resolved"))
+    assert panel.state().approval is None
+
+
 # a message
 
 
@@ -348,6 +465,7 @@ def test_its_turn_is_taken_when_it_runs_and_its_answer_is_what_came_after_the_la
         ("cancelled", "PermissionCancelled", "declined"),
         ("cancelled", "MidTurnAbort", "interrupted"),
         ("cancelled", "", "interrupted"),
+        ("cancelled", "session_close", "closed"),
         ("max_turn_requests", "", "failed"),
         ("refusal", "", "failed"),
     ],
@@ -355,7 +473,10 @@ def test_its_turn_is_taken_when_it_runs_and_its_answer_is_what_came_after_the_la
 def test_other_ends(reason: str, category: str, status: str) -> None:
     panel = Panel()
     number = panel.inject()
-    panel.agent(queue(running=KEY), chunk("half"), complete(KEY, reason, category))
+    end = complete(KEY, reason, category)
+    if status == "closed":
+        end["params"] |= {"cancelTrigger": "session_close", "cancellationCategory": "MidTurnAbort"}
+    panel.agent(queue(running=KEY), chunk("half"), end)
     panel.answer(number, reason)
     assert panel.progress() == [Taken("a1", S1, KEY), Finished("a1", status, "half", KEY)]
 
@@ -365,6 +486,86 @@ def test_a_model_that_fails() -> None:
     number = panel.inject()
     panel.agent(queue(running=KEY), queue(), {"id": f"xagent-{number}", "error": {"code": -32603, "message": "Internal error"}})
     assert panel.progress() == [Taken("a1", S1, KEY), Finished("a1", "failed", "", KEY)]
+
+
+@pytest.mark.requirement("SH-34", "SH-61")
+@pytest.mark.parametrize("form", [encode, spaced, reordered, backwards])
+@pytest.mark.parametrize("size", [10, LONGEST_UNDECIDED, LONGEST_PARSED])
+def test_an_answer_is_handed_on_whole_or_not_at_all(size: int, form: Callable[[Frame], bytes]) -> None:
+    """A piece of it that is too long to be read here is in the records."""
+    panel = Panel()
+    number = panel.inject()
+    said = ["begin ", "x" * size, " end"]
+    panel.relayed(queue(running=KEY), *map(chunk, said), queue(), complete(), ended(number), form=form)
+    whole = "".join(said) if size < LONGEST_PARSED else None
+    assert panel.progress() == [Taken("a1", S1, KEY), Finished("a1", "completed", whole, KEY)]
+
+
+@pytest.mark.requirement("SH-34")
+def test_what_a_tool_says_at_length_is_no_part_of_an_answer() -> None:
+    panel = Panel()
+    number = panel.inject()
+    tool = update("tool_call_update", KEY, rawOutput={"sessionUpdate": "agent_message_chunk", "text": HUGE})
+    panel.relayed(queue(running=KEY), chunk(HUGE), tool, chunk("pong"), queue(), complete(), ended(number))
+    assert panel.progress()[-1] == Finished("a1", "completed", "pong", KEY)
+
+
+@pytest.mark.requirement("SH-34", "SH-30")
+def test_what_is_shown_again_at_length_is_no_part_of_an_answer() -> None:
+    panel = Panel()
+    number = panel.inject()
+    replayed = chunk(HUGE)
+    replayed["params"]["_meta"]["isReplay"] = True
+    panel.relayed(replayed)
+    assert panel.progress() == []
+    panel.relayed(queue(running=KEY), chunk("pong"), replayed, queue(), complete(), ended(number))
+    assert panel.progress()[-1] == Finished("a1", "completed", "pong", KEY)
+
+
+@pytest.mark.requirement("SH-34")
+def test_a_turn_of_which_nothing_was_seen_is_told_by_its_records() -> None:
+    panel = Panel()
+    number = panel.inject()
+    panel.agent(queue(running=KEY), chunk("untagged", ""), queue(), complete(), ended(number))
+    assert panel.progress() == [Taken("a1", S1, KEY), Finished("a1", "completed", None, KEY)]
+
+
+@pytest.mark.requirement("SH-34")
+def test_a_turn_that_was_seen_to_say_nothing_said_nothing() -> None:
+    panel = Panel()
+    number = panel.inject()
+    panel.agent(queue(running=KEY), update("agent_thought_chunk", KEY), queue(), complete(), ended(number))
+    assert panel.progress()[-1] == Finished("a1", "completed", "", KEY)
+
+
+@pytest.mark.requirement("SH-61", "DE-05")
+def test_a_queue_that_holds_the_greatest_messages_is_read() -> None:
+    panel = Panel()
+    panel.inject()
+    shown = queue(running=KEY)
+    shown["params"]["entries"] = [{"id": "p2", "kind": "prompt", "text": HUGE}]
+    panel.relayed(shown)
+    assert panel.progress() == [Taken("a1", S1, KEY)]
+
+
+@pytest.mark.requirement("SH-20")
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_title_is_seen_among_what_comes_in_bulk(busy: bool) -> None:
+    panel = Panel()
+    if busy:
+        panel.inject()
+    panel.relayed(chunk("own", P1), update("session_info_update", title="A description"), chunk("own", P1))
+    assert panel.state().title == "A description"
+
+
+@pytest.mark.requirement("SH-61")
+def test_updates_are_parsed_for_our_own_turns_alone_and_only_while_there_is_one() -> None:
+    panel = Panel()
+    lines = LineFilter(panel.stream.agent_markers, panel.stream.agent_bulk, panel.stream.agent_long)
+    ours, theirs = encode(chunk("ours")), encode(chunk("theirs", P1))
+    assert lines.feed(ours + b"\n" + theirs + b"\n") == []
+    panel.inject()
+    assert lines.feed(ours + b"\n" + theirs + b"\n") == [(ours, True)]
 
 
 @pytest.mark.requirement("SH-30")
@@ -381,7 +582,7 @@ def test_what_waited_in_a_session_that_was_closed_never_ran() -> None:
     number = panel.inject()
     panel.agent(queue(KEY, running=P1), complete(KEY, "cancelled"))
     panel.answer(number, "cancelled")
-    assert panel.progress() == [Rejected("a1", "closed")]
+    assert panel.progress() == [Rejected("a1", "session_closed")]
 
 
 @pytest.mark.requirement("SH-61", "DE-26")
@@ -477,6 +678,49 @@ def test_a_tool_call_comes_after_the_block_as_well() -> None:
 
 
 @pytest.mark.requirement("SH-63")
+@pytest.mark.parametrize("form", [encode, spaced, reordered, backwards])
+def test_the_block_stands_before_the_answer_in_whatever_form_it_comes(form: Callable[[Frame], bytes]) -> None:
+    panel = Panel()
+    number = panel.inject()
+    thought = update("agent_thought_chunk", KEY, content={"type": "text", "text": "hm"})
+    assert texts(panel.relayed(queue(running=KEY), thought, chunk("pong"), complete(), ended(number), form=form)) == [
+        BLOCK,
+        "pong",
+    ]
+
+
+@pytest.mark.requirement("SH-63", "SH-05")
+@pytest.mark.parametrize("form", [encode, spaced])
+@pytest.mark.parametrize("size", [LONGEST_UNDECIDED, LONGEST_PARSED])
+def test_the_block_stands_before_an_answer_that_begins_with_a_long_piece(size: int, form: Callable[[Frame], bytes]) -> None:
+    panel = Panel()
+    panel.opened("session/new", S2)
+    panel.inject()
+    long = "x" * size
+    own, other = chunk(long, P1), chunk(long, "p2", S2)
+    shown = panel.relayed(own, other, queue(running=KEY), other, chunk(long), chunk("end"), form=form)
+    assert texts(shown) == [long, long, long, BLOCK, long, "end"]
+
+
+@pytest.mark.requirement("SH-63", "SH-35")
+@pytest.mark.parametrize(("reason", "shows"), [("end_turn", True), ("error", True), ("cancelled", False)])
+def test_a_turn_without_a_word_shows_what_it_was_asked(reason: str, shows: bool) -> None:
+    """One that was cancelled may never have run."""
+    panel = Panel()
+    number = panel.inject()
+    assert texts(panel.relayed(queue(running=KEY), complete(KEY, reason), ended(number, reason))) == [BLOCK] * shows
+
+
+@pytest.mark.requirement("SH-63")
+def test_what_is_shown_again_gets_no_block() -> None:
+    panel = Panel()
+    panel.inject()
+    replayed = chunk("an old answer")
+    replayed["params"]["_meta"]["isReplay"] = True
+    assert texts(panel.relayed(replayed)) == ["an old answer"]
+
+
+@pytest.mark.requirement("SH-63")
 def test_a_long_message_is_shown_in_part() -> None:
     panel = Panel()
     panel.inject(text="x" * 5000)
@@ -559,7 +803,7 @@ def test_what_a_tool_says_of_a_turn_of_ours_is_not_of_that_turn() -> None:
 
 @pytest.mark.requirement("SH-14")
 @pytest.mark.parametrize(
-    "start", [b"a", b'{"jsonrpc":"2.0","method":"_x', b'{"jsonrpc":"2.0","id":1', b'{"jsonrpc":"2.0","id":"o', b"[1"]
+    "start", [b"a", b'{"jsonrpc":"2.0","method":"_x.ai/q', b'{"jsonrpc":"2.0","id":1', b'{"jsonrpc":"2.0","id":"o', b"[1"]
 )
 def test_what_is_neither_an_answer_to_us_nor_an_update_is_not_held(start: bytes) -> None:
     panel = Panel()
@@ -597,6 +841,8 @@ realistic = st.sampled_from(
         complete(),
         complete(KEY, "cancelled", "PermissionRejected"),
         permission(),
+        interaction("pending_interaction", session="child"),
+        interaction("interaction_resolved", session="child"),
         {"id": 0, "result": {"outcome": {}}},
         {"id": "xagent-1", "result": {"stopReason": "end_turn"}},
         {"id": "xagent-1", "result": {"stopReason": "cancelled", "_meta": {"completionKind": "removedFromQueue"}}},
@@ -638,7 +884,7 @@ def test_nothing_raises_and_facts_keep_their_types(play: list[tuple[str, bytes]]
             for text in (state.id, state.cwd, state.name, state.title, state.model, state.host, state.running):
                 assert type(text) is str
     for fact in stream.progress:
-        assert not isinstance(fact, Finished) or type(fact.text) is str
+        assert not isinstance(fact, Finished) or type(fact.text) in (str, type(None))
 
 
 @given(steps, st.lists(st.integers(1, 60), min_size=1, max_size=20))

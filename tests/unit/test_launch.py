@@ -8,6 +8,7 @@ import pytest
 
 from shims.claude import command as claude
 from shims.codex import command as codex
+from shims.discover import Search
 from shims.grok import command as grok
 
 
@@ -28,6 +29,12 @@ VS_CODE = (
 SDK = (
     "--output-format stream-json --verbose --permission-prompt-tool stdio --include-partial-messages "
     "--setting-sources=user,project,local --input-format stream-json"
+)
+
+
+CLAUDE_COMMANDS = (
+    "agents attach auth auto-mode bridge daemon doctor gateway import install kill logs mcp plugin plugins project purge rc "
+    "remote-control respawn rm sandbox self-hosted-runner setup-token stop sync ultrareview update upgrade"
 )
 
 
@@ -63,7 +70,7 @@ SDK = (
         ("--agent update --input-format stream-json", True),
         ("--permission-prompt-tool stdio --max-turns 3 --input-format stream-json", True),
         ("-- --input-format stream-json", False),
-        *((f"{command} --input-format stream-json", False) for command in sorted(claude.COMMANDS)),
+        *((f"{command} --input-format stream-json", False) for command in CLAUDE_COMMANDS.split()),
         ("setup-token", False),
         ("auth login", False),
         ("", False),
@@ -202,8 +209,56 @@ def test_the_wrapped_binary_is_the_first_argument(tmp_path: Path, monkeypatch: p
     assert claude.split([real, "--version"], str(tmp_path)) == (real, ["--version"])
     assert claude.split(["--version"], str(tmp_path)) == (found, ["--version"])
     assert claude.split(["install", "stable"], str(tmp_path)) == (found, ["install", "stable"])
-    assert claude.split([str(tmp_path / "gone"), "--version"], str(tmp_path)) == (found, ["--version"])
     assert claude.split([], str(tmp_path)) == (found, [])
+    assert claude.split([real, "--version"], str(tmp_path), left_out=[real]) == (found, ["--version"])
+
+
+@pytest.mark.requirement("SH-02")
+@pytest.mark.parametrize(
+    ("line", "dropped"),
+    [
+        (["/gone/claude", "--version"], 1),
+        (["/gone/node", "/x/cli.js", "--version"], 2),
+        (["/gone/bun", "/x/cli.js"], 2),
+        (["node", "/x/cli.js", "-p"], 2),
+        (["/gone/node", "-p", "hi"], 0),
+        (["--settings=/tmp/x", "-p", "hi"], 0),
+        (["fix src/foo.py"], 0),
+        (["src/foo.py", "is wrong"], 0),
+        (["/init"], 0),
+        (["/gone/other", "x"], 0),
+        (["./claude", "x"], 0),
+        (["doctor", "/x/cli.js"], 0),
+    ],
+)
+def test_only_a_binary_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: list[str], dropped: int) -> None:
+    """In a build without a bundled one the first argument is the conversation's."""
+    (tmp_path / "src").mkdir()
+    _binary(tmp_path / "src" / "foo.py")
+    found = _binary(tmp_path / "found" / "claude")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CROSS_AGENT_REAL_CLAUDE", found)
+    monkeypatch.setenv("PATH", "")
+    assert claude.split(line, str(tmp_path)) == (found, line[dropped:])
+
+
+@pytest.mark.requirement("SH-04")
+@pytest.mark.parametrize("path", [None, "", ":", ".", "relative:."])
+def test_the_workspace_never_says_what_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str | None) -> None:
+    for name in ("codex", "node", "relative/codex"):
+        _binary(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    environment = {} if path is None else {"PATH": path}
+    search = Search({**environment, "CROSS_AGENT_REAL_CODEX": "codex"}, str(tmp_path / "home"), root=str(tmp_path / "root"))
+    assert (search.named(codex.PRODUCT), search.find(codex.PRODUCT)) == (None, None)
+    monkeypatch.setattr("os.environ", environment)
+    assert claude.split(["node", "cli.js"], str(tmp_path / "home"))[1] == []
+
+
+@pytest.mark.requirement("SH-04")
+def test_the_variable_may_name_the_home(tmp_path: Path) -> None:
+    real = _binary(tmp_path / "mine")
+    assert Search({"CROSS_AGENT_REAL_CODEX": "~/mine"}, str(tmp_path)).named(codex.PRODUCT) == real
 
 
 @pytest.mark.requirement("SH-40")

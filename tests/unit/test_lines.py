@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shims.lines import DROP, HEAD, HOLD, LONGEST_PARSED, LONGEST_UNDECIDED, PASS, LineFilter, Sieve
+from shims.lines import DROP, HEAD, HOLD, LONGEST_PARSED, LONGEST_UNDECIDED, PASS, SEARCHED, LineFilter, Sieve
 
 MARKERS = (b'"id"', b"xx")
 BULK: dict[bytes, tuple[bytes, ...]] = {b'{"noise"': (), b'{"bulk"': (b"xx",)}
@@ -84,7 +84,7 @@ def test_lines_at_the_bound_do_not_depend_on_the_cuts(over: int, marked: bool, a
     line = (b'{"id":1}' if marked else b"{}").ljust(length, b".")
     data = b'{a"id"\n' + line + b'\n{"id"b\n'
     whole = length <= LONGEST_PARSED
-    middle = [(line if whole else line[:HEAD], whole)] if marked else []
+    middle = [(line if whole else line[:HEAD] + line[-SEARCHED:], whole)] if marked else []
     assert _filtered(_cut(data, at)) == [(b'{a"id"', True), *middle, (b'{"id"b', True)]
 
 
@@ -103,10 +103,17 @@ def test_where_a_marker_counts_in_a_long_line() -> None:
         (10, 500_000, True),
         (500_000, 10, True),
         (250_000, 250_000, False),
-        (LONGEST_PARSED, 0, False),
+        (LONGEST_PARSED, 10, True),
+        (10, LONGEST_PARSED, True),
+        (LONGEST_PARSED, SEARCHED, False),
     ):
-        line = b"{" + b"." * before + b'"id"' + b"." * after + b"\n"
-        assert _filtered([line]) == _filtered([line[:100], line[100:]]) == ([(line[:-1], True)] if counts else [])
+        line = b"{" + b"." * before + b'"id"' + b"." * after
+        whole = len(line) <= LONGEST_PARSED
+        returned = [(line if whole else line[:HEAD] + line[-SEARCHED:], whole)] if counts else []
+        for size in (100, 70_000, len(line) - 5, len(line)):
+            pieces = [line[at : at + size] for at in range(0, len(line), size)] if size > 100 else [line[:100], line[100:]]
+            assert _filtered([*pieces, b"\n"]) == returned
+        assert _filtered([line + b"\n"]) == returned
 
 
 def test_without_markers_every_object_counts() -> None:
@@ -119,6 +126,7 @@ def test_a_long_line_is_held_in_bounded_memory() -> None:
     for _ in range(200):
         lines.feed(b"." * 65536)
     assert len(lines._head or b"") == HEAD
+    assert len(lines._tail) == SEARCHED
     assert lines._held == []
     assert lines.feed(b"\n") == []
 
