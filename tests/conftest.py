@@ -12,10 +12,14 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.marked import MARK, end_left_behind
+
+_LEFT = "left behind"
+_FOUND = pytest.StashKey[list[str]]()
 
 _GRACE = 5.0
 """Seconds that processes which are already ending get before they count as left behind."""
@@ -28,14 +32,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    left = end_left_behind(os.environ[MARK], _GRACE)
-    if not left:
+    """Of several workers each looks for what it has started; the run that has them says what they found."""
+    left = [f"left behind: {pid} {command}" for pid, command in end_left_behind(os.environ[MARK], _GRACE).items()]
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_LEFT] = left
         return
+    left += session.config.stash.get(_FOUND, [])
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    for pid, command in left.items():
+    for line in left:
         if reporter is not None:
-            reporter.write_line(f"left behind: {pid} {command}", red=True)
-    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            reporter.write_line(line, red=True)
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    found = getattr(node, "workeroutput", {}).get(_LEFT, [f"a worker has ended: {error}"])
+    node.config.stash[_FOUND] = [*node.config.stash.get(_FOUND, []), *found]
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ log = logging.getLogger("broker.index")
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
 _READ = 1 << 16
+_LONGEST_WORDS, _LONGEST_LINE = 1 << 14, 300
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Seconds until a process that died is started again; doubled each time, until one has lived for a while."""
 
@@ -120,13 +121,14 @@ class Indexer:
                 *(sys.executable, "-I", _PROGRAM, self._database),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
             )
         except OSError as error:
             log.warning("no index process: %s", error.strerror)
             return
         self._process = process
-        assert process.stdout is not None
+        assert process.stdout is not None and process.stderr is not None
+        self._tasks.spawn(_log_lines(process.stderr))
         try:
             for number, store in self._numbers.items():
                 self._say(Open(number, store.agent, store.path))
@@ -183,3 +185,10 @@ class Indexer:
     def _say(self, frame: Frame) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(packed(frame))
+
+
+async def _log_lines(words: asyncio.StreamReader) -> None:
+    """What the index process has to say belongs into the broker's log (SE-05)."""
+    while data := await words.read(_LONGEST_WORDS):
+        for line in data.decode(errors="backslashreplace").splitlines():
+            log.warning("index: %s", line[:_LONGEST_LINE])

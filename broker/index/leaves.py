@@ -108,8 +108,8 @@ class Leaves:
             return told, packed_told(told)
         except OSError:
             raise
-        except Exception:
-            log.exception("a file of %s cannot be understood", self._agent)
+        except Exception as error:
+            log.error("%s, a file of %s, cannot be understood: %s", file.path, self._agent, type(error).__name__)
             return Told(), packed_told(Told())  # a defect of the shelf costs this file, not the others
 
     def _forget(self, paths: Iterable[str]) -> Iterator[Change]:
