@@ -38,7 +38,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if output is not None:
         output[_LEFT] = left
         return
-    left += session.config.stash.get(_FOUND, [])
+    found: list[str] = session.config.stash.get(_FOUND, [])
+    left += found
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     for line in left:
         if reporter is not None:
