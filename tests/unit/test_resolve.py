@@ -685,3 +685,22 @@ def test_a_session_that_is_not_open_is_named_in_the_refusal(world: World, caller
     assert f"process {SOMEBODY.pid} holds it" in str(caught.value)
     world.opens(S("a"))
     check_reachable(find(world, caller, "a"), (SOMEBODY,))
+
+
+@pytest.mark.requirement("EN-20", "MC-04")
+@pytest.mark.parametrize(
+    ("moved", "cwd", "barred", "guess"),
+    [(NOW - 5, "/w", "", "a"), (NOW - 5, "/w/below", "", None), (NOW - 500, "/w", "", None), (NOW - 5, "/w", "archived", None)],
+)
+def test_a_guess_at_the_caller_is_shown_as_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, moved: float, cwd: str, barred: str, guess: str | None
+) -> None:
+    monkeypatch.setattr(status, "wall_clock", lambda: NOW)
+    world.knows("a", agent="codex", cwd=cwd, moved=moved, barred=barred)
+
+    def line(caller: Caller) -> dict[str, Any]:
+        return status.caller_line(status.View(world.panels, caller, "/w", "cwd", world.stores, {}, 60))
+
+    assert line(Caller("codex", "", "made up")).get("guessed_session") == guess
+    assert "guessed_session" not in line(Caller("codex", "t1", "made up"))
+    assert "guessed_session" not in line(Caller())
