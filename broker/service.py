@@ -114,10 +114,10 @@ class Service:
     async def status(self, asking: Asking, delivery: str, client: ProcessId) -> dict[str, Any]:
         if delivery:
             return {"ok": True, **await status.detail(self._book, self._panels, self._reader, delivery)}
-        shown = status.overview(self._book, await self._view(asking, tuple(agents())))
+        view = await self._view(asking, tuple(agents()))
         return {
             "ok": True,
-            **shown,
+            **status.overview(self._book, view),
             "targets": [await self._target(asking, agent) for agent in agents().values()],
             "pins": [
                 {"agent": pin.agent, "cwd": pin.place, "session": pin.session, "set_by": "caller" if pin.by_caller else "bridge"}

@@ -190,7 +190,7 @@ class World:
     @property
     def outsider(self) -> Outsider:
         if self._outsider is None:
-            environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+            environment = {"PATH": os.environ["PATH"], "HOME": str(self.directory)}  # a broker it starts reads no real stores
             self._outsider = Outsider(MCP, {**environment, **self._own(), **_mark()})
             self._closing.callback(self._outsider.close)
         return self._outsider
