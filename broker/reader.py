@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable
 
-from shims.agent import Found, Record
+from shims.agent import Found, Latest, Record
 
 _AT_ONCE = 2
 _PATIENCE = 60.0
@@ -38,6 +38,15 @@ class Reader:
         """The finished turn that closes with ``token``; ABSENT when there is none."""
         return await self._record("answer_naming", agent, store, session, token)
 
+    async def latest(self, agent: str, store: str, session: str, after: float) -> Latest:
+        """The last finished turn, whether one is open, and what was said after that wall-clock time; empty: nobody knows."""
+        head, text = await self._output("latest", agent, store, session, after)
+        answer = _object(head)
+        ended, length = answer.get("ended"), answer.get("text")
+        if not isinstance(ended, float) or not isinstance(length, int):
+            return Latest()
+        return Latest(_decoded(text[:length]), ended, answer.get("open") is True, _decoded(text[length:]))
+
     async def moved(self, agent: str, sessions: Iterable[tuple[str, str]], ours: Collection[str]) -> dict[str, float]:
         """When somebody other than us last moved each of ``sessions`` (store, id), whose records tell; soon, or empty.
 
@@ -55,7 +64,7 @@ class Reader:
         answer = _object(head)
         if "found" not in answer:
             return Record(Found.UNKNOWN)
-        return Record(Found(answer["found"]), text.decode(errors="surrogatepass"), str(answer.get("turn") or ""))
+        return Record(Found(answer["found"]), _decoded(text), str(answer.get("turn") or ""))
 
     async def _ask(self, *question: object) -> dict[str, object]:
         head, _ = await self._output(*question)
@@ -94,6 +103,10 @@ class Reader:
             except OSError:
                 await asyncio.sleep(_TRY_AGAIN)
         return None
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode(errors="surrogatepass")
 
 
 def _object(line: bytes) -> dict[str, object]:

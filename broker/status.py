@@ -203,13 +203,26 @@ def delivery_line(delivery: Delivery) -> dict[str, Any]:
     }
 
 
+def caller_line(view: View) -> dict[str, Any]:
+    """Who is calling. A guess by what moved last in the caller's directory is shown as one, and used for nothing (EN-20)."""
+    caller = view.caller
+    line = {"agent": caller.agent or None, "session": caller.session or None, "identified_by": caller.how}
+    store = view.stores.get(caller.agent)
+    if caller.session or store is None:
+        return line
+    latest = next((known for known in store.recent() if known.place == view.place and not known.barred), None)
+    if latest is not None and wall_clock() - latest.moved <= view.active:
+        line["guessed_session"] = latest.id
+    return line
+
+
 def overview(book: Book, view: View) -> dict[str, Any]:
     """`bridge_status` without a delivery."""
     caller = view.caller
     under_way = list(book.deliveries())
     mine = [d for d in under_way if caller.session and (d.agent, d.session) == (caller.agent, caller.session) and d.open]
     return {
-        "caller": {"agent": caller.agent or None, "session": caller.session or None, "identified_by": caller.how},
+        "caller": caller_line(view),
         "ide_panels": [
             {
                 "agent": panel.agent,
@@ -258,10 +271,10 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
         }
     if delivery.kind is Kind.REQUEST and attempts and delivery.session:
         record = await reader.record(delivery.agent, attempts[-1].store, delivery.session, delivery.key)
-        result["peer_transcript"] = {
-            "is_working": record.found in (Found.OPEN, Found.WAITING) and bool(hosts),
-            "answer": record.text or None,
-        }
+        working = record.found in (Found.OPEN, Found.WAITING)
+        if record.found in (Found.ABSENT, Found.UNKNOWN) and hosts:  # whose turn it is may not be told, that one runs is
+            working = (await reader.latest(delivery.agent, attempts[-1].store, delivery.session, wall_clock())).open
+        result["peer_transcript"] = {"is_working": working and bool(hosts), "answer": record.text or None}
     return result
 
 

@@ -47,6 +47,22 @@ class Record:
     turn: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """What the end of a session's records tells of it; all empty where they tell nothing.
+
+    Attributes:
+        text: the final words of the last finished turn that had any; ended: when, wall-clock seconds.
+        open: a turn has begun, and no end of it is recorded.
+        since: all that the agent has said, for people to see, after the instant that was asked about.
+    """
+
+    text: str = ""
+    ended: float = 0.0
+    open: bool = False
+    since: str = ""
+
+
 class Origin(NamedTuple):
     """What a call of a tool carries of where it comes from, in its ``_meta``; ``how`` names the evidence for ``session``."""
 
@@ -84,6 +100,8 @@ class Agent:
         leads: whether a process of it with these arguments serves the sessions of others: its MCP servers are theirs.
         record: what the agent's files say of a key: (store, session, key) → Record. Blocking; run in the reader process.
         answer_naming: the final words of the turn that closes with a token: (store, session, token) → Record. Blocking.
+        latest: the last finished turn, whether one is open, and what was said after an instant: (store, session, wall-clock
+            seconds) → Latest. Blocking.
         moved: when somebody other than us last moved a session, by its records, 0 when they do not say: (store, session, the
             keys of what was ours) → wall-clock seconds. Blocking.
         shelf: its store, as the index of sessions reads it.
@@ -106,6 +124,7 @@ class Agent:
     origin: Callable[[Mapping[str, Any]], Origin]
     record: Callable[[str, str, str], Record]
     answer_naming: Callable[[str, str, str], Record]
+    latest: Callable[[str, str, float], Latest]
     moved: Callable[[str, str, Collection[str]], float]
     shelf: Shelf
     store_variable: str

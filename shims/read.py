@@ -2,6 +2,8 @@
 
 ``["record" | "answer_naming", agent, store, session, key]`` → ``{"found", "turn"}`` and, behind that line, the text as it is:
 who asks must not have to decode a megabyte of JSON (EN-25);
+``["latest", agent, store, session, after]`` → ``{"ended", "open", "text"}``, the last a number of bytes, and behind that line
+so much of the answer, then what was said since;
 ``["moved", agent, [[store, session], …], [key, …]]`` → ``{session: seconds}``. Reads the agent's files and nothing else.
 """
 
@@ -20,14 +22,22 @@ from shims.agent import agent
 def main() -> None:
     question, name, *rest = json.load(sys.stdin)
     described = agent(name)
-    text = ""
+    texts: list[str] = []
     if question == "moved":
         answer: dict[str, Any] = {session: described.moved(store, session, frozenset(rest[1])) for store, session in rest[0]}
+    elif question == "latest":
+        latest = described.latest(*rest)
+        texts = [latest.text, latest.since]
+        answer = {"ended": latest.ended, "open": latest.open, "text": len(_encoded(latest.text))}
     else:
         look = described.record if question == "record" else described.answer_naming
         answer = asdict(look(rest[0], rest[1], rest[2]))
-        text = answer.pop("text")
-    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text.encode(errors="surrogatepass"))
+        texts = [answer.pop("text")]
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + _encoded("".join(texts)))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import os
 from collections.abc import Collection
 
 from shims import tail
-from shims.agent import Found, Record
+from shims.agent import Found, Latest, Record
 from shims.claude import transcript
 from shims.moved import search_back
 
@@ -44,6 +44,14 @@ def answer_naming(store: str, session: str, token: str) -> Record:
         return transcript.answer_naming(tail.last_lines(path), token)
     except OSError:
         return Record(Found.UNKNOWN)
+
+
+def latest(store: str, session: str, after: float) -> Latest:
+    try:
+        path = find(store, session)
+        return transcript.latest(tail.last_lines(path), after) if path is not None else Latest()
+    except OSError:
+        return Latest()
 
 
 def moved(store: str, session: str, ours: Collection[str]) -> float:

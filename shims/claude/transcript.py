@@ -2,7 +2,8 @@
 
 Measured with 2.1.197 and 2.1.332 (protocols: claude.md, sections 2 and 3). A message that ran has a ``user`` record with
 its uuid, one that folded into a running turn a ``queued_command`` attachment that names it; ``queue-operation`` records
-are no evidence. SDK and panel sessions write no end of a turn: the last assistant record tells, by its stop reason.
+are no evidence. SDK and panel sessions write no end of a turn: the last assistant record tells, by its stop reason. A prompt
+that begins a turn has a `promptSource`; a command that runs without the model, a note or a summary of the agent's has none.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from shims.agent import Found, Record
+from shims.agent import Found, Latest, Record
 from shims.jsonline import as_object, parse_object
+from shims.latest import Fold
 from shims.moved import moment
 from shims.stream import closes_with
 
@@ -19,7 +21,7 @@ from shims.stream import closes_with
 def record_of(lines: Iterable[bytes], key: str) -> Record:
     """What the records from the first mention of ``key`` on say of that message."""
     taken = False
-    words, ended = "", False
+    words, ended, failed = "", False, False
     for line in lines:
         entry = parse_object(line)
         if entry.get("isSidechain") is True:
@@ -35,9 +37,11 @@ def record_of(lines: Iterable[bytes], key: str) -> Record:
         elif entry.get("type") == "assistant":
             message = as_object(entry.get("message"))
             words = _text(message) or words
-            ended = message.get("stop_reason") not in (None, "tool_use")
+            ended, failed = _ends(message), _fails(entry)
     if not taken:
         return Record(Found.ABSENT)
+    if failed:
+        return Record(Found.INTERRUPTED)
     return Record(Found.ANSWERED, words) if ended else Record(Found.OPEN)
 
 
@@ -49,9 +53,46 @@ def answer_naming(lines: Iterable[bytes], token: str) -> Record:
             continue
         message = as_object(entry.get("message"))
         text = _text(message)
-        if message.get("stop_reason") not in (None, "tool_use") and closes_with(text, token):
+        if _ends(message) and closes_with(text, token):
             return Record(Found.ANSWERED, text)
     return Record(Found.ABSENT)
+
+
+def latest(lines: Iterable[bytes], after: float) -> Latest:
+    """The last finished turn, whether one is open, and what was said ``after`` that instant."""
+    fold = Fold(after)
+    for line in lines:
+        entry = parse_object(line)
+        if entry.get("isSidechain") is True:
+            continue
+        if entry.get("type") == "assistant":
+            _tell_words(fold, entry)
+        elif entry.get("type") == "user":
+            _tell_input(fold, entry)
+    return fold.latest()
+
+
+def _tell_words(fold: Fold, entry: dict[str, Any]) -> None:
+    if _fails(entry):
+        fold.breaks()
+        return
+    message = as_object(entry.get("message"))
+    text = _text(message)
+    if text:
+        fold.says(text, moment(entry))
+    if _ends(message):
+        fold.ends(moment(entry))
+    else:
+        fold.works()
+
+
+def _tell_input(fold: Fold, entry: dict[str, Any]) -> None:
+    if not _is_prompt(entry):
+        fold.works()
+    elif _interrupts(entry):
+        fold.breaks()
+    elif "promptSource" in entry and not _is_note(entry):
+        fold.begins()
 
 
 def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:
@@ -76,9 +117,19 @@ def _is_theirs(entry: dict[str, Any], before: bool, ours: Collection[str]) -> bo
     if attachment.get("type") == "queued_command":
         source = attachment.get("source_uuid")
         return before or (isinstance(source, str) and source not in ours)
-    if not _is_prompt(entry) or _interrupts(entry) or entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
+    if not _is_prompt(entry) or _interrupts(entry) or _is_note(entry):
         return before
     return str(entry.get("uuid")) not in ours
+
+
+def _ends(message: dict[str, Any]) -> bool:
+    """Whether a message of the assistant's is the last of its turn."""
+    return message.get("stop_reason") not in (None, "tool_use")
+
+
+def _fails(entry: dict[str, Any]) -> bool:
+    """Whether they are the agent's own words on a request to the model that failed; they end the turn."""
+    return entry.get("isApiErrorMessage") is True
 
 
 def _is_message(entry: dict[str, Any], key: str) -> bool:
@@ -94,6 +145,11 @@ def _is_prompt(entry: dict[str, Any]) -> bool:
         return False
     content = as_object(entry.get("message")).get("content")
     return not (isinstance(content, list) and any(as_object(block).get("type") == "tool_result" for block in content))
+
+
+def _is_note(entry: dict[str, Any]) -> bool:
+    """A user record of the agent's own: a note, or what a compaction has left."""
+    return entry.get("isMeta") is True or entry.get("isCompactSummary") is True
 
 
 def _interrupts(entry: dict[str, Any]) -> bool:

@@ -57,6 +57,7 @@ AGENT = Agent(
     origin=_origin,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
+    latest=sessions.latest,
     moved=sessions.moved,
     shelf=SHELF,
     store_variable="CODEX_HOME",

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from contextlib import closing
 
 from shims import tail
-from shims.agent import Found, Record
+from shims.agent import Found, Latest, Record
 from shims.codex import transcript
 from shims.jsonline import as_object, parse_object
 from shims.moved import search_back
@@ -53,6 +53,14 @@ def answer_naming(store: str, thread: str, token: str) -> Record:
         return transcript.answer_naming(tail.last_lines(path), token)
     except OSError:
         return Record(Found.UNKNOWN)
+
+
+def latest(store: str, thread: str, after: float) -> Latest:
+    path = find(store, thread)
+    try:
+        return transcript.latest(tail.last_lines(path), after) if path is not None else Latest()
+    except OSError:
+        return Latest()
 
 
 def moved(store: str, thread: str, ours: Collection[str]) -> float:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from shims.agent import Found, Record
+from shims.agent import Found, Latest, Record
 from shims.jsonline import as_object, parse_object
+from shims.latest import Fold
 from shims.moved import moment
 from shims.stream import closes_with
 
@@ -58,6 +59,34 @@ def answer_naming(lines: Iterable[bytes], token: str) -> Record:
         if event.get("type") == "task_complete" and isinstance(text, str) and closes_with(text, token):
             return Record(Found.ANSWERED, text, str(event.get("turn_id")))
     return Record(Found.ABSENT)
+
+
+def latest(lines: Iterable[bytes], after: float) -> Latest:
+    """The last finished turn, whether one is open, and what was said ``after`` that instant."""
+    fold, turn = Fold(after), ""
+    for line in lines:
+        entry = parse_object(line)
+        event = _event_of(entry)
+        kind = event.get("type")
+        if kind == "task_started":
+            turn = str(event.get("turn_id"))
+            fold.begins()
+        elif kind in ("task_complete", "turn_aborted"):
+            if turn in ("", event.get("turn_id")):
+                _tell_end(fold, event, moment(entry))
+        elif words := _agent_words(event):
+            fold.says(words, moment(entry))
+        elif kind == "item_completed" and not turn:
+            fold.works()
+    return fold.latest()
+
+
+def _tell_end(fold: Fold, event: dict[str, Any], when: float) -> None:
+    text = event.get("last_agent_message")
+    if event.get("type") == "turn_aborted" or (text is None and event.get("error")):
+        fold.breaks()
+    else:
+        fold.ends(when, str(text or ""))
 
 
 def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:

@@ -53,6 +53,7 @@ AGENT = Agent(
     origin=_origin,
     record=sessions.record,
     answer_naming=sessions.answer_naming,
+    latest=sessions.latest,
     moved=sessions.moved,
     shelf=SHELF,
     store_variable="GROK_HOME",

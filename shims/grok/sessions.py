@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from shims import tail
-from shims.agent import Found, Record
+from shims.agent import Found, Latest, Record
 from shims.grok import transcript
 from shims.jsonline import as_object
 from shims.moved import search_back
@@ -58,6 +58,16 @@ def answer_naming(store: str, session: str, token: str) -> Record:
         return transcript.answer_naming(tail.last_lines(os.path.join(folder, "updates.jsonl"), _TAIL), token)
     except OSError:
         return Record(Found.UNKNOWN)
+
+
+def latest(store: str, session: str, after: float) -> Latest:
+    folder = find(store, session)
+    if folder is None:
+        return Latest()
+    try:
+        return transcript.latest(tail.last_lines(os.path.join(folder, "updates.jsonl"), _TAIL), after)
+    except OSError:
+        return Latest()
 
 
 def moved(store: str, session: str, ours: Collection[str]) -> float:

@@ -1,18 +1,21 @@
-"""What the real agents leave on disk, where the bridge decides by it: missing records, and who moved a session last."""
+"""What the real agents leave on disk, where the bridge decides by it: missing records, what a session
+said last, and who moved it last."""
 
 from __future__ import annotations
 
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from shims.agent import Found, Record
+from shims.agent import Found, Latest, Record, agents
 from shims.claude import sessions as claude
 from shims.codex import sessions as codex
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS, binary
-from tests.real.exchange import World, is_message, is_reply, until
+from tests.real.exchange import Occupation, World, is_message, is_reply, until
 from tests.real.panels.record import WAIT
+from tests.real.party import ClaudeParty, CodexParty, GrokParty
 
 if TYPE_CHECKING:
     from tests.real.party import Party
@@ -83,6 +86,48 @@ def test_codex_notes_for_ever_that_a_queue_was_used(world: World, version: str) 
     )
     assert codex.find(str(home.config), party.session) is None
     assert codex.record(str(home.config), party.session, TOKEN) == UNKNOWN
+
+
+@pytest.mark.requirement("SE-08")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude-2.1.332",
+        "codex-0.171.0",
+        "grok-1.0.41",
+        pytest.param("claude-2.1.197", marks=pytest.mark.full),
+        pytest.param("codex-0.154.0", marks=pytest.mark.full),
+        pytest.param("codex-0.147.0", marks=pytest.mark.full),
+    ],
+)
+def test_the_latest_of_a_session_is_what_its_panel_saw(world: World, name: str) -> None:
+    party = world.open(name)
+    assert isinstance(party, ClaudeParty | CodexParty | GrokParty)
+    store = str(party.panel.home.config)
+
+    def latest(after: float = 0.0) -> Latest:
+        return agents()[party.agent].latest(store, party.session, after)
+
+    began = time.time()
+    greet(party)
+    first = until(latest, lambda found: found.text and not found.open)
+    assert (first.text, first.since) == ("hello", "hello")
+    assert began < first.ended < time.time()
+
+    work = Occupation(party, world.gate(), "text")
+    work.begun()
+    assert until(lambda: latest(first.ended), lambda found: found.open) == Latest("hello", first.ended, open=True)
+    work.end()
+    last = until(lambda: latest(first.ended), lambda found: not found.open)
+    assert (last.text, last.since) == (work.answer, work.answer)
+
+    party.say(f"more [[slow {(gate := world.gate())} never said]]")
+    gate.reached()
+    until(latest, lambda found: found.open)
+    party.interrupt()
+    gate.release()
+    until(latest, lambda found: not found.open)
+    assert latest(first.ended).text == work.answer
 
 
 @pytest.mark.requirement("SE-22")

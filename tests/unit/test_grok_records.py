@@ -66,7 +66,7 @@ def store(tmp_path: Path) -> Store:
     [
         ([asked(), said("pong"), ended()], Found.ANSWERED, "pong"),
         ([asked(), said("let me"), used(), said("pong"), said(" two"), ended()], Found.ANSWERED, "pong two"),
-        ([asked(), said("all that came"), used(), ended()], Found.ANSWERED, ""),
+        ([asked(), said("all that came"), used(), ended()], Found.ANSWERED, "all that came"),
         ([asked(), said("half")], Found.OPEN, ""),
         ([asked(), said("half"), ended("interrupted")], Found.OPEN, ""),
         ([asked(), said("half"), ended("interrupted"), said(" more"), ended()], Found.ANSWERED, "half more"),
@@ -139,8 +139,16 @@ def at(seconds: float, line: Frame) -> Frame:
         ([at(100.5, ended(prompt=OTHER)), at(200.0, said("x")), at(200.5, ended())], 100.5),
         ([at(100.5, said("x", OTHER)), at(300.0, ended("interrupted", OTHER))], 100.5),
         ([ended(prompt=OTHER)], 1.0),
+        ([{**ended(prompt=OTHER), "timestamp": 10**400}], 0.0),
     ],
-    ids=["nothing", "a turn of the person's", "one of ours after it", "opened again after a kill", "no time of the agent's"],
+    ids=[
+        "nothing",
+        "a turn of the person's",
+        "one of ours after it",
+        "opened again after a kill",
+        "no time of the agent's",
+        "a time that is none",
+    ],
 )
 def test_when_somebody_else_last_moved_it(store: Store, lines: list[Frame], moved: float) -> None:
     """Two sessions used within one second are told apart; to open a session is not to use it."""

@@ -110,6 +110,12 @@ CLAUDE: dict[str, tuple[list[Entry | bytes], Record]] = {
     "answered while a sub-agent spoke": ([ours(), says("sub", isSidechain=True), says("done")], answer("done")),
     "folded into a running turn": ([prompt("x"), uses_tool(), tool_result(), folded(), says("both")], answer("both")),
     "folded, and still at work": ([prompt("x"), uses_tool(), tool_result(), folded(), uses_tool()], OPEN),
+    "failed": (
+        [ours(), says("let me", "tool_use"), says("API Error: 400", "stop_sequence", isApiErrorMessage=True)], INTERRUPTED,
+    ),
+    "failed, and the person went on": (
+        [ours(), says("API Error: 400", "stop_sequence", isApiErrorMessage=True), prompt("next"), says("other")], INTERRUPTED,
+    ),
     "interrupted": ([ours(), says("let me", None), interrupted()], INTERRUPTED),
     "interrupted in a tool": ([ours(), uses_tool(), interrupted("[Request interrupted by user for tool use]")], INTERRUPTED),
     "interrupted, then the person went on": ([ours(), interrupted(), prompt("next"), says("other")], INTERRUPTED),
