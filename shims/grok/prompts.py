@@ -18,7 +18,7 @@ _QUOTED = 4000
 class Prompt:
     """A message of ours; its prompt id is the delivery's id and tags every update of its turn (measured with 1.0.41)."""
 
-    __slots__ = ("_answer", "_category", "_seen", "_trigger", "_whole", "order", "shown", "taken")
+    __slots__ = ("_all", "_all_whole", "_category", "_last", "_seen", "_trigger", "_whole", "order", "shown", "taken")
 
     def __init__(self, order: Inject) -> None:
         self.order = order
@@ -27,11 +27,13 @@ class Prompt:
         """The block, or the agent's own echo, has reached the editor."""
         self._category = self._trigger = ""
         """Why it was cancelled and by what, in the agent's words: `PermissionRejected`, `MidTurnAbort`; `session_close`."""
-        self._answer: list[str] = []
+        self._all: list[str] = []
+        self._last: list[str] = []
+        """What was said after the last tool: the answer, unless nothing was (SE-08)."""
         self._seen = False
         """Some update of its turn was; where none is, their form is not the known one."""
-        self._whole = False
-        """Everything was seen of what was said after the last tool."""
+        self._whole = self._all_whole = False
+        """Everything was seen of what was said after the last tool, and of all that was said."""
 
     @property
     def mark(self) -> bytes:
@@ -39,23 +41,24 @@ class Prompt:
         return b'"' + self.order.key.encode() + b'"'
 
     def updated(self, update: dict[str, Any]) -> None:
-        """One update of its turn: the answer is what was said after the last tool."""
+        """One update of its turn: the answer is what was said after the last tool, or all of it when nothing followed."""
         kind = update.get("sessionUpdate")
         if not self._seen:
-            self._seen = self._whole = True
+            self._seen = self._whole = self._all_whole = True
         if kind in ("tool_call", "tool_call_update"):
-            self._answer = []
+            self._last = []
             self._whole = True
         elif kind == "agent_message_chunk":
             content = update.get("content")
             text = content.get("text") if isinstance(content, dict) else None
             if isinstance(text, str):
-                self._answer.append(text)
+                self._all.append(text)
+                self._last.append(text)
 
     def missed(self) -> None:
         """An update of its turn was too long to be read: what it said is not known here."""
         self._seen = True
-        self._whole = False
+        self._whole = self._all_whole = False
 
     def explained(self, end: dict[str, Any]) -> None:
         """What a line of its end says of the reason; not every one of them does."""
@@ -64,9 +67,10 @@ class Prompt:
 
     def end(self, reason: object) -> tuple[str, str | None]:
         """Its turn's end as ours, and what it said in the end: None when that was asked for and not all of it was seen."""
-        words = "".join(self._answer)
+        last = any(self._last) or not self._whole
+        words = "".join(self._last if last else self._all)
         if reason == "end_turn":
-            return "completed", words if self._whole else None
+            return "completed", words if (self._whole if last else self._all_whole) else None
         if reason != "cancelled":
             return "failed", words
         if self._category.startswith("Permission"):  # an approval that the person refused has ended it as well

@@ -10,6 +10,7 @@ import pytest
 
 from broker.carrier import _REFUSALS
 from mcp_server.surface import TOOLS
+from shims.agent import agents
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,6 +58,14 @@ def test_the_readme_names_every_tool_and_the_test_command() -> None:
     assert [tool.name for tool in TOOLS if f"`{tool.name}`" not in readme] == []
     assert "./bin/test" in readme
     assert "./bin/cross-agent demo" in readme
+
+
+@pytest.mark.requirement("MC-34")
+def test_how_sessions_are_named_is_told_for_each_product() -> None:
+    text = (ROOT / "docs" / "naming.md").read_text(encoding="utf-8")
+    assert [agent.product for agent in agents().values() if f"| {agent.product} |" not in text] == []
+    assert [agent.store_variable for agent in agents().values() if agent.store_variable not in text] == []
+    assert "docs/naming.md" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_architecture_page_names_modules_that_exist() -> None:

@@ -457,6 +457,17 @@ def test_its_turn_is_taken_when_it_runs_and_its_answer_is_what_came_after_the_la
     assert not panel.stream.outstanding()
 
 
+@pytest.mark.requirement("SE-08", "SH-61")
+@pytest.mark.parametrize("between", [(), (chunk(""),)])
+def test_where_nothing_follows_the_last_tool_all_of_it_is_the_answer(between: tuple[Frame, ...]) -> None:
+    panel = Panel()
+    number = panel.inject()
+    tool = update("tool_call", KEY, toolCallId="c")
+    panel.agent(queue(running=KEY), chunk("first "), tool, chunk("then"), tool, *between, queue(), complete())
+    panel.answer(number)
+    assert panel.progress()[-1] == Finished("a1", "completed", "first then", KEY)
+
+
 @pytest.mark.requirement("SH-64")
 @pytest.mark.parametrize(
     ("reason", "category", "status"),
