@@ -10,7 +10,9 @@ from shims.loops import VARIABLE, Loop
 
 pytestmark = pytest.mark.requirement("SH-04")
 
-OWN, PARENT = os.getpid(), os.getppid()
+
+def _with_pids(text: str) -> str:
+    return text.replace("OWN", str(os.getpid())).replace("PARENT", str(os.getppid()))
 
 
 def _after(said: str) -> tuple[str, tuple[str, ...], bool]:
@@ -28,20 +30,18 @@ def _after(said: str) -> tuple[str, tuple[str, ...], bool]:
 @pytest.mark.parametrize(
     ("said", "tells", "left_out", "replaces"),
     [
-        ("", f"codex|{OWN}|0|0|/next", (), False),
-        (f"codex|{OWN}|0|0|/a", f"codex|{OWN}|1|1|/next", (), True),
-        (f"codex|{PARENT}|0|0|/a", f"codex|{OWN}|1|1|/next", (), False),
-        (f"codex|{OWN}|1|4|/a", f"codex|{OWN}|2|5|/next", (), True),
-        (f"codex|{OWN}|2|2|/a", f"codex|{OWN}|0|3|/next|/a", ("/a",), True),
-        (f"codex|{PARENT}|2|2|/b|/a", f"codex|{OWN}|0|3|/next|/a|/b", ("/a", "/b"), False),
-        (f"codex|{PARENT}|0|2|/b|/a", f"codex|{OWN}|1|3|/next|/a", ("/a",), False),
-        ("codex|1000000000|2|2|/a|/b", f"codex|{OWN}|0|3|/next", (), False),
-        (f"claude|{OWN}|2|2|/a", f"codex|{OWN}|0|0|/next", (), False),
-        *(
-            (said, f"codex|{OWN}|0|0|/next", (), False)
-            for said in ("codex", "codex|", f"codex|{OWN}|x|0|/a", "||||", f"codex|{OWN}|0|0")
-        ),
+        ("", "codex|OWN|0|0|/next", (), False),
+        ("codex|OWN|0|0|/a", "codex|OWN|1|1|/next", (), True),
+        ("codex|PARENT|0|0|/a", "codex|OWN|1|1|/next", (), False),
+        ("codex|OWN|1|4|/a", "codex|OWN|2|5|/next", (), True),
+        ("codex|OWN|2|2|/a", "codex|OWN|0|3|/next|/a", ("/a",), True),
+        ("codex|PARENT|2|2|/b|/a", "codex|OWN|0|3|/next|/a|/b", ("/a", "/b"), False),
+        ("codex|PARENT|0|2|/b|/a", "codex|OWN|1|3|/next|/a", ("/a",), False),
+        ("codex|1000000000|2|2|/a|/b", "codex|OWN|0|3|/next", (), False),
+        ("claude|OWN|2|2|/a", "codex|OWN|0|0|/next", (), False),
+        *((said, "codex|OWN|0|0|/next", (), False) for said in ("codex", "codex|", "codex|OWN|x|0|/a", "||||", "codex|OWN|0|0")),
     ],
 )
 def test_what_is_told(said: str, tells: str, left_out: tuple[str, ...], replaces: bool) -> None:
-    assert _after(said) == (tells, left_out, replaces)
+    """The pids stand for those of this process and of its parent: the names of tests are the same in every process."""
+    assert _after(_with_pids(said)) == (_with_pids(tells), left_out, replaces)
