@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pytest
 
 BUDGETS: Final = {"unit": 120, "integration": 300, "real": 480}
-"""Seconds for all tests below ``tests/<folder>``, set-up and tear-down of fixtures included."""
+"""Seconds for all tests below ``tests/<folder>``, one after the other, set-up and tear-down of fixtures included."""
 
 _spent: defaultdict[str, float] = defaultdict(float)
 _tests: defaultdict[str, int] = defaultdict(int)

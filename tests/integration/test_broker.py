@@ -263,6 +263,7 @@ def test_twenty_sends_at_once_to_twenty_sessions_never_mix(world: World) -> None
 
 
 @pytest.mark.cold
+@pytest.mark.alone
 @pytest.mark.requirement("EN-25")
 def test_the_loop_stands_still_for_nobody(world: World) -> None:
     """While the SDK loads, and while two hundred deliveries run."""

@@ -22,7 +22,7 @@ from tests.integration.panels import McpClient, Panel
 from tests.integration.test_crash import gate, open_gate, ping
 from tests.integration.world import World
 
-pytestmark = pytest.mark.requirement("EN-25")
+pytestmark = [pytest.mark.requirement("EN-25"), pytest.mark.alone]
 
 MIB = 1 << 20
 

@@ -215,7 +215,7 @@ def test_peer_cannot_give_claude_a_command(world: World, version: str, text: str
     assert (plain.asked, plain.answered) == ((f"> {text} [[reply read]]",), "read")
     assert is_message(framed, text)
     assert target.session == session
-    assert world.wait_session(session)["name"] is None
+    assert world.wait_session(session)["name_kind"] == "generated"
 
 
 @pytest.mark.requirement("DE-14")

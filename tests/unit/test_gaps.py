@@ -12,7 +12,7 @@ import pytest
 
 from broker.gaps import LONGEST, Gaps
 
-pytestmark = pytest.mark.requirement("EN-25")
+pytestmark = [pytest.mark.requirement("EN-25"), pytest.mark.alone]
 
 
 def test_a_loop_that_stands_still_is_noted_and_one_that_runs_is_not(caplog: pytest.LogCaptureFixture) -> None:
