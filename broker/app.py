@@ -153,6 +153,7 @@ class Broker:
             self._carrier.begin()
         for described in agents().values():
             self._indexer.open(described.name, os.path.join(os.path.expanduser("~"), described.default_store))
+        await self._mcp.loaded()  # unless somebody asks before: loading has the processor, and the interpreter
         self._indexer.begin()
         await self._forget_old()
 

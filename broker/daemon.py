@@ -34,6 +34,7 @@ def run(home: Home, *, detached: bool) -> int:
             print("another broker is running", file=sys.stderr)
         return 0
     sys.setswitchinterval(0.001)  # loading the SDK in a thread must not hold the loop up (EN-25)
+    _watch_children_by_descriptor()
     asyncio.run(_serve(home, detached))
     return 0
 
@@ -41,6 +42,12 @@ def run(home: Home, *, detached: bool) -> int:
 async def _serve(home: Home, detached: bool) -> None:
     broker = Broker(home)
     await broker.run(published=_release_start_lock if detached else lambda: None)
+
+
+def _watch_children_by_descriptor() -> None:
+    """As newer versions do by themselves: a thread for each child is one more that the loop waits for."""
+    if sys.version_info < (3, 12) and hasattr(os, "pidfd_open"):
+        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 def _let_go() -> None:

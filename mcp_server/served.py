@@ -58,6 +58,10 @@ class McpSessions:
         """Begins to load the SDK; a second of CPU that nobody waits for."""
         self._loading()
 
+    async def loaded(self) -> None:
+        """Waits until the SDK is there, or cannot be had."""
+        await asyncio.wait((self._loading(),))
+
     def open(self, owner: object, host: ToolHost, send: Callable[[bytes], None]) -> None:
         """Begins a session for ``owner``; one that it had is over."""
         self.close(owner)
