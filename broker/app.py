@@ -217,7 +217,7 @@ class Broker:
         for known in sessions:
             for panel in self._panels.hosting(agent_name, known.id):
                 if panel.store == known.store:
-                    name = KnownName(known.name, known.title, agents()[agent_name].named_by_editor)
+                    name = KnownName(known.name, known.title, agents()[agent_name].named_by_files)
                     self._panels.name(panel.process, known.id, name)
 
     def _stores(self, agent_name: str) -> set[str]:

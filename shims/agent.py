@@ -106,7 +106,7 @@ class Agent:
             keys of what was ours) → wall-clock seconds. Blocking.
         shelf: its store, as the index of sessions reads it.
         store_variable: the environment variable that moves its data directory; default_store: where it is, below the home.
-        named_by_editor: its editor's own name of a tab counts most, and the stream does not tell it.
+        named_by_files: what its files call a session counts more than what its stream said, which may be older.
         longest: characters of one input that it takes at most, None where no limit is known.
     """
 
@@ -132,7 +132,7 @@ class Agent:
     longest: int | None = None
     session_variable: str = ""
     leads: Callable[[list[str]], bool] = lambda _: False
-    named_by_editor: bool = False
+    named_by_files: bool = False
 
     def store_in(self, environment: Mapping[str, str]) -> str:
         """Its data directory as a process with ``environment`` sees it."""

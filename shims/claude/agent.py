@@ -49,6 +49,7 @@ AGENT = Agent(
     latest=sessions.latest,
     moved=sessions.moved,
     shelf=SHELF,
+    named_by_files=True,  # the registry that the stream's name may come from lags behind a rename (2.1.332)
     store_variable="CLAUDE_CONFIG_DIR",
     default_store=".claude",
 )

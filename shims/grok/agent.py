@@ -60,5 +60,5 @@ AGENT = Agent(
     default_store=".grok",
     session_variable="GROK_SESSION_ID",  # one server process per session, also of two sessions of one process (1.0.41)
     leads=lambda arguments: arguments[1:3] == ["agent", "leader"],  # what it tells its servers stays right (1.0.41)
-    named_by_editor=True,  # the extension keeps its tabs' names to itself (1.0.4)
+    named_by_files=True,  # the extension keeps its tabs' names to itself (1.0.4)
 )
