@@ -77,6 +77,7 @@ class Broker:
     """One generation."""
 
     def __init__(self, home: Home) -> None:
+        agents()  # loaded before anybody waits for the loop
         self._home = home
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()

@@ -28,12 +28,16 @@ class Gaps:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = str(threading.get_native_id())
+        self._files: dict[str, int] = {}
         self._waited = self._processor_waited()
         self._due = self._loop.time() + _BEAT
         self._timer = self._loop.call_at(self._due, self._beat)
 
     def close(self) -> None:
         self._timer.cancel()
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
 
     def _beat(self) -> None:
         before, now, after = self._processor_waited(), self._loop.time(), self._processor_waited()
@@ -53,8 +57,11 @@ class Gaps:
         waited = {}
         for thread in os.listdir(_THREADS) if os.path.isdir(_THREADS) else ():
             try:
-                with open(f"{_THREADS}/{thread}/schedstat", encoding="ascii") as file:
-                    waited[thread] = int(file.read().split()[1]) / 1e9
+                if thread not in self._files:  # kept open: each call here hands the interpreter over, and waits for it again
+                    self._files[thread] = os.open(f"{_THREADS}/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+                waited[thread] = int(os.pread(self._files[thread], 100, 0).split()[1]) / 1e9
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile, or is not told of on this system
+        for thread in self._files.keys() - waited.keys():
+            os.close(self._files.pop(thread))
         return waited
