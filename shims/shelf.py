@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
@@ -134,3 +134,36 @@ def listed(path: str) -> Listed | None:
     except OSError:
         return None
     return Listed(path, status.st_ino, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def directories(path: str) -> list[str]:
+    """The directories in ``path``, also by a link; none when it cannot be read."""
+    return [entry.path for entry in _entries(path) if _is_directory(entry)]
+
+
+def files_in(folder: str, wanted: Callable[[os.DirEntry[str]], object]) -> Iterator[Listed]:
+    """The regular files in ``folder`` that are ``wanted``; a link counts as what it leads to. None when it cannot be read."""
+    for entry in _entries(folder):
+        if not wanted(entry):
+            continue
+        try:
+            status = entry.stat()
+        except OSError:
+            continue  # gone meanwhile, or a link to nothing
+        if stat.S_ISREG(status.st_mode):
+            yield Listed(entry.path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle: it must not hide the others
+        return False

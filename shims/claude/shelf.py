@@ -16,7 +16,7 @@ from broker.processes import ProcessId, identify
 from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines
 from shims.claude import facts
 from shims.claude.facts import Ending, Facts
-from shims.shelf import ENDS, Folder, Hold, Listed, Told
+from shims.shelf import ENDS, Folder, Hold, Listed, Told, directories, files_in
 
 _TRANSCRIPT = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl", re.IGNORECASE)
 _REGISTERED = re.compile(r"([0-9]{1,10})\.json")
@@ -35,10 +35,9 @@ class ClaudeShelf:
         return Folder(os.path.join(store, "projects"), deep=True), Folder(os.path.join(store, "sessions"))
 
     def files(self, store: str) -> Iterator[Listed]:
-        for project in _entries(os.path.join(store, "projects")):
-            if _is_directory(project):
-                yield from _matching(_entries(project.path), _TRANSCRIPT)
-        yield from _matching(_entries(os.path.join(store, "sessions")), _REGISTERED)
+        for project in directories(os.path.join(store, "projects")):
+            yield from files_in(project, lambda entry: _TRANSCRIPT.fullmatch(entry.name))
+        yield from files_in(os.path.join(store, "sessions"), lambda entry: _REGISTERED.fullmatch(entry.name))
 
     def concerns(self, store: str, path: str) -> bool:
         root = os.path.join(store, "")
@@ -69,33 +68,6 @@ class ClaudeShelf:
 
 
 SHELF = ClaudeShelf()
-
-
-def _entries(directory: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except OSError:
-        return []
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads back to itself
-        return False
-
-
-def _matching(entries: Iterable[os.DirEntry[str]], pattern: re.Pattern[str]) -> Iterator[Listed]:
-    for entry in entries:
-        if pattern.fullmatch(entry.name) is None:
-            continue
-        try:
-            status = entry.stat()
-        except OSError:
-            continue
-        if stat.S_ISREG(status.st_mode):
-            yield Listed(entry.path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _read_entry(descriptor: int, pid: str, file: Listed) -> Told:

@@ -8,7 +8,6 @@ the index of names, one line per rename, and puts another file in its place when
 from __future__ import annotations
 
 import os
-import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
@@ -16,7 +15,7 @@ from enum import Enum, auto
 from broker.processes import ProcessId, identify
 from shims import blocks
 from shims.codex import facts
-from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, listed
+from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, files_in, listed
 
 _SESSIONS, _ARCHIVED, _LOCKS, _NAMES = "sessions", "archived_sessions", "thread-writer-locks", "session_index.jsonl"
 
@@ -52,12 +51,16 @@ class CodexShelf:
         )
 
     def files(self, store: str) -> Iterator[Listed]:
-        for year in _directories(os.path.join(store, _SESSIONS)):
-            for month in _directories(year):
-                for day in _directories(month):
-                    yield from _listing(store, day)
-        yield from _listing(store, os.path.join(store, _ARCHIVED))
-        yield from _listing(store, os.path.join(store, _LOCKS))
+
+        def tells(entry: os.DirEntry[str]) -> bool:
+            return _kind(store, entry.path) is not None
+
+        for year in directories(os.path.join(store, _SESSIONS)):
+            for month in directories(year):
+                for day in directories(month):
+                    yield from files_in(day, tells)
+        yield from files_in(os.path.join(store, _ARCHIVED), tells)
+        yield from files_in(os.path.join(store, _LOCKS), tells)
         names = listed(os.path.join(store, _NAMES))
         if names is not None:
             yield names
@@ -117,39 +120,6 @@ def _kind(store: str, path: str) -> _Kind | None:
     if folders == [_ARCHIVED]:
         return _Kind.ARCHIVED
     return _Kind.ROLLOUT if folders[0] == _SESSIONS and len(folders) == 4 else None
-
-
-def _directories(path: str) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return [entry.path for entry in entries if _is_directory(entry)]
-    except OSError:
-        return []
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link in a circle: it must not hide the others
-        return False
-
-
-def _listing(store: str, folder: str) -> Iterator[Listed]:
-    """The files of ``folder`` that tell something; a link counts as what it leads to."""
-    try:
-        entries = os.scandir(folder)
-    except OSError:
-        return
-    with entries:
-        for entry in entries:
-            if _kind(store, entry.path) is None:
-                continue
-            try:
-                status = entry.stat()
-            except OSError:
-                continue  # gone meanwhile, or a link to nothing
-            if stat.S_ISREG(status.st_mode):
-                yield Listed(entry.path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _card(descriptor: int, end: int, file: Listed, before: Told | None, *, archived: bool) -> Card | None:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from broker.processes import ProcessId, executable, identify
 from shims import blocks
 from shims.grok import summary, tabs
-from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, listed
+from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, listed
 
 _SESSIONS = "sessions"
 _SUMMARY = "summary.json"
@@ -49,8 +49,8 @@ class GrokShelf:
         yield from _there(listed(os.path.join(store, _REGISTRY)))
         for path in _databases():
             yield from _there(tabs.listed_with_log(path))
-        for directory in _directories(os.path.join(store, _SESSIONS)):
-            for session in _directories(directory):
+        for directory in directories(os.path.join(store, _SESSIONS)):
+            for session in directories(directory):
                 yield from _there(listed(os.path.join(session, _SUMMARY)))
 
     def concerns(self, store: str, path: str) -> bool:
@@ -94,22 +94,6 @@ def _databases() -> list[str]:
 def _there(file: Listed | None) -> Iterator[Listed]:
     if file is not None:
         yield file
-
-
-def _directories(path: str) -> list[str]:
-    """The directories in ``path``; none when it cannot be read."""
-    try:
-        with os.scandir(path) as entries:
-            return [entry.path for entry in entries if _is_directory(entry)]
-    except OSError:
-        return []
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
 
 
 def _card(path: str) -> Card | None:
