@@ -38,7 +38,7 @@ class Sender:
     @property
     def shown(self) -> str:
         """Its session on a line of the frame: the id is somebody else's word."""
-        return _one_line(self.session)[:_ID_AT_MOST]
+        return one_line(self.session)[:_ID_AT_MOST]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def progress(sender: Sender, thread: Thread, summary: str, minutes: int, state: 
 
 def summary(body: str) -> str:
     """The first 100 characters, on one line."""
-    return _one_line(body[:_SUMMARISED])[:100]
+    return one_line(body[:_SUMMARISED])[:100]
 
 
 def sanitised(text: str) -> str:
@@ -174,8 +174,8 @@ def sanitised(text: str) -> str:
     return "".join(c for c in text if c in "\n\t " or unicodedata.category(c)[0] != "C")
 
 
-def _one_line(text: str) -> str:
-    """An id or name of somebody else's, for a line of the frame."""
+def one_line(text: str) -> str:
+    """Somebody else's id, name or words as they may stand in a line of ours."""
     return " ".join(sanitised(text).split())
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 
 from broker.callers import Caller
 from broker.clock import wall_clock
-from broker.envelope import sanitised
+from broker.envelope import one_line
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store, folded
 from broker.panels import Panel, Panels
@@ -131,7 +131,7 @@ def is_here(panel: Panel, caller: Caller) -> bool:
 
 def shown(name: str) -> str:
     """A name as it may stand in a sentence."""
-    return " ".join(sanitised(name).split())[:80]
+    return one_line(name)[:80]
 
 
 def _by_id(target: Agent, live: dict[str, Candidate], panels: Panels, store: Store, wanted: str) -> Candidate | None:

@@ -15,7 +15,7 @@ from broker.book import Book
 from broker.callers import Caller
 from broker.clock import wall_clock
 from broker.deliveries import STATES, Delivery, Kind
-from broker.envelope import sanitised
+from broker.envelope import one_line
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store
 from broker.panels import Panel, Panels
@@ -280,4 +280,4 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
 
 def shown(text: str) -> str:
     """A name or a summary as it may stand in an answer."""
-    return " ".join(sanitised(text).split())[:200]
+    return one_line(text)[:200]
