@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import shims
 from broker.processes import ProcessId
+from shims.headless import Headless
 from shims.shelf import Shelf
 
 
@@ -108,6 +109,7 @@ class Agent:
         store_variable: the environment variable that moves its data directory; default_store: where it is, below the home.
         named_by_files: what its files call a session counts more than what its stream said, which may be older.
         longest: characters of one input that it takes at most, None where no limit is known.
+        headless: its command line for turns without a terminal, None where it has none.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Agent:
     session_variable: str = ""
     leads: Callable[[list[str]], bool] = lambda _: False
     named_by_files: bool = False
+    headless: Headless | None = None
 
     def store_in(self, environment: Mapping[str, str]) -> str:
         """Its data directory as a process with ``environment`` sees it."""
