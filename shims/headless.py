@@ -95,18 +95,18 @@ class Headless:
     """An agent's command line.
 
     Attributes:
-        program: its name on the PATH; elsewhere: absolute paths, ``~`` and ``@`` (its data directory) allowed, looked at after that.
+        program: its name on the PATH; elsewhere: places that are looked at after it, with ``~``, and ``@`` for its data.
         arguments: what follows the program's name.
         input: the bytes of the prompt's file, from text and key. Where `by_file` is off they are the process's whole stdin.
         by_file: the prompt is named among the arguments, and stdin is empty.
         output: a reader for one turn's output; its argument is the id that the conversation should have, empty when unknown.
-        hindrance: what forbids to go on with a session at this moment, beside its being held: (store, session) → reason or None. Blocking.
+        hindrance: what forbids to go on with a session now, beside its being held: (store, session) → why, or None. Blocking.
         transcript: the file that grows while a turn of a session runs: (store, session) → path, or empty. Blocking.
         chooses_id: the id of a new conversation is ours to choose.
         keyed: the key stands in the agent's records, so that they tell what became of the message.
         interrupt: the signal that ends a turn so that it is recorded as interrupted.
         mode_setting: the setting that names a mode; modes: those that it may name, the strictest first; default_mode: what
-            a new conversation gets where none is named, empty where the agent decides; new_only: the mode is for new conversations alone.
+            a new conversation gets where none is named, empty where the agent decides; new_only: the mode is for those alone.
     """
 
     program: str
