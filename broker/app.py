@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker import VERSION
+from broker.baseline import CHILD_ENV, listed_names
 from broker.book import Book
 from broker.carrier import Carrier
 from broker.claims import Claims
@@ -38,6 +39,8 @@ from broker.rendezvous import (
     publish_record,
     withdraw_record,
 )
+from broker.routes.choice import Routes
+from broker.routes.headless import HeadlessRoute
 from broker.routes.panel import PanelRoute
 from broker.sends import Sends
 from broker.service import Service, Tools
@@ -46,6 +49,9 @@ from broker.settlement import Settlement
 from broker.sight import Sight
 from broker.store import Store
 from broker.tasks import Tasks
+from broker.turns.environment import in_memory
+from broker.turns.started import StartedTurns
+from broker.turns.unwritten import Unwritten
 from broker.wire import (
     PROTOCOL,
     Failure,
@@ -92,12 +98,17 @@ class Broker:
         self._panels = Panels(self._panel_changed)
         self._claims = Claims(self._panels, self._stores, self._session_proven)
         self._reader = Reader()
-        self._route = PanelRoute(home, self._panels, self._peers, self.generation)
+        self._grants = read_grants(home)
+        self._unwritten = Unwritten()
         self._book = Book(self._store, self._events)
         self._pins = Pins(self._store)
+        self._turns = StartedTurns(home.turns, home.root, self._book, self._reader)
+        panel = PanelRoute(home, self._panels, self._peers, self.generation)
+        headless = HeadlessRoute(self._turns, panel.holds, self._current_grants, self._unwritten)
+        self._route = Routes(panel, headless)
         self._carrier = Carrier(self._book, self._pins, self._route, self._reader, self.generation)
-        self._settlement = Settlement(self._book, self._carrier, self._route, self._panels, self._reader)
-        self._grants = read_grants(home)
+        self._turns.attach(self._carrier)
+        self._settlement = Settlement(self._book, self._carrier, panel, self._panels, self._reader)
         self._mcp = McpSessions()
         self._gathered = asyncio.Event()
         self._tasks = Tasks(log)
@@ -150,6 +161,7 @@ class Broker:
             await self._gather_shims()
         finally:  # whatever is wrong with one shim's record, the others are served
             self._gathered.set()
+            self._turns.recover()
             self._settlement.recover()
             self._carrier.begin()
         for described in agents().values():
@@ -187,6 +199,9 @@ class Broker:
             self._register(peer, message)
         elif isinstance(message, McpOpen):
             self._peers.supersede(peer, "mcp")
+            self._unwritten.know(
+                message.instance, in_memory(message.environment, listed_names(message.settings.get(CHILD_ENV, "")))
+            )
             self._mcp.open(peer, Tools(self._service, peer.process, message), lambda line: self._peers.send(peer, McpLine(line)))
             self._peers.send(peer, McpReady(self.generation))
         elif isinstance(message, Request):
@@ -346,6 +361,7 @@ class Broker:
         self._claims.close()
         self._indexer.close()
         self._carrier.close()
+        self._turns.close()
         self._settlement.close()
         self._tasks.cancel()
         self._events.close()

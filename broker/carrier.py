@@ -126,10 +126,10 @@ class Carrier:
         if boot_clock() > delivery.deadline:
             await self._expire(delivery, None)
             return
-        reach = self._reach(delivery)
+        reach = await self._reach(delivery)
         if isinstance(reach, Wait):
             if reach.seconds:
-                self._again_in(reach.seconds, delivery)
+                self.again_in(reach.seconds, delivery)
             return
         self._waiting_since.pop(delivery.id, None)
         if isinstance(reach, Unreachable):
@@ -150,12 +150,13 @@ class Carrier:
             instance=reach.instance,
             child=reach.child,
             store=reach.store,
-            session=delivery.session,
+            session=reach.session or delivery.session,
             generation=self._generation,
             created=wall_clock(),
+            route=reach.route,
         )
         delivery = await self._book.apply(delivery, Event.HAND_OVER, attempt=attempt, route=reach.route)
-        if not self._route.hand_over(delivery, attempt, reach, text):
+        if not await self._route.hand_over(delivery, attempt, reach, text):
             await self._never(delivery, attempt)
 
     async def _refuse(self, delivery: Delivery, *, code: str, reason: str) -> None:
@@ -163,13 +164,13 @@ class Carrier:
         await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=None)
         self.ended(delivery)
 
-    def _reach(self, delivery: Delivery) -> Reach | Wait | Unreachable:
+    async def _reach(self, delivery: Delivery) -> Reach | Wait | Unreachable:
         """How the session is reached; each reason to wait has a time of its own."""
         now = boot_clock()
         reason, since = self._waiting_since.get(delivery.id, ("", now))
-        reach = self._route.reach(delivery, now - since)
+        reach = await self._route.reach(delivery, now - since)
         if isinstance(reach, Wait) and reach.reason != reason:
-            reach = self._route.reach(delivery, 0.0)
+            reach = await self._route.reach(delivery, 0.0)
             since = now
         if isinstance(reach, Wait):
             self._waiting_since[delivery.id] = (reach.reason, since)
@@ -270,7 +271,7 @@ class Carrier:
             self.ended(delivery)
         elif code in _UNTOUCHED or self._return_may_retry(delivery):
             await self._book.apply(delivery, Event.BUSY, attempt=closed)
-            self._again_in(1.0, delivery)  # what it waits for may have happened meanwhile
+            self.again_in(1.0, delivery)  # what it waits for may have happened meanwhile
         else:
             reason = _REFUSALS.get(code, f"the panel refused it: {code}")
             await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=closed)
@@ -331,7 +332,8 @@ class Carrier:
         if delivery.kind is Kind.REQUEST and self._route.is_idle(delivery.sender_agent, delivery.sender_session):
             await self._replies.still_working(delivery, "the peer is at work on it")
 
-    def _again_in(self, seconds: float, delivery: Delivery) -> None:
+    def again_in(self, seconds: float, delivery: Delivery) -> None:
+        """Looks again after what it waits for had some time."""
         asyncio.get_running_loop().call_later(seconds, self.drive, delivery.target)
 
     def _stop_timers(self, identifier: str) -> None:

@@ -181,7 +181,20 @@ class Delivery:
     receipt: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     cwd: str = ""
-    """Where a conversation that this message opens works."""
+    """Where its session works, or a conversation that it opens shall."""
+    store: str = ""
+    """The target agent's data directory, as the sender sees it."""
+    idle: float = 0.0
+    """Seconds without a sign of life after which a turn that is started for it is ended."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """What a started turn gets of the sender's environment, as far as it may be written down (EN-11)."""
+    unwritten: tuple[str, ...] = ()
+    """Names of what may not; the values are asked of the MCP process ``origin``."""
+    withheld: tuple[str, ...] = ()
+    """Variables that authenticate, and are set where the sender is (EN-12)."""
+    origin: str = ""
+    denied: tuple[str, ...] = ()
+    """Tools that the turn was refused for want of an approval."""
     return_delivery: str = ""
     progress_delivery: str = ""
 
@@ -201,12 +214,12 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One hand-over of one delivery to one shim instance. At most one of a delivery is open."""
+    """One hand-over of one delivery, to one shim instance or by a turn that is started. At most one of a delivery is open."""
 
     id: str
     delivery: str
     instance: str
-    """`pid@start` of the shim."""
+    """`pid@start` of the shim; empty for a turn that is started, whose runner its files name."""
     child: str
     """`pid@start` of the agent behind it, empty when unknown."""
     store: str
@@ -216,6 +229,7 @@ class Attempt:
     open: bool = True
     turn: str = ""
     created: float = 0.0
+    route: str = "panel"
 
 
 def new_delivery_id() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.forgery import QUOTE, begins_as_command, neutralised
@@ -20,6 +21,8 @@ FRAME_AT_MOST = 4096
 """Characters that the frame adds to a text; lines that are quoted in it come on top."""
 
 _ID_AT_MOST = 256
+_DENIED = 300
+"""Characters of the names of tools in a mark."""
 
 _SUMMARISED = 4096
 """Characters of a body that its summary is taken from; a body may have a million, and the loop must not wait."""
@@ -94,6 +97,7 @@ def reply(
     recovered: str = "",
     longest: int | None = None,
     delivery: str = "",
+    denied: Sequence[str] = (),
 ) -> str:
     """The framed text of an answer.
 
@@ -102,9 +106,12 @@ def reply(
         recovered: the transport failure that it was recovered from, empty when it was received.
         longest: characters that its reader takes at most; the answer is cut, and says so, if it has more.
         delivery: the request's, by which the whole answer is found.
+        denied: tools that its turn was refused: nobody was there to approve them.
     """
     body = neutralised(answer)
     marks = [] if confirmed else ["NO REQUEST ID on the last line: possibly interim"]
+    if denied:
+        marks.append(f"DENIED, for nobody was there to approve it: {one_line(', '.join(denied))[:_DENIED]}")
     text = _reply(sender, thread, summary, body, recovered, marks)
     if longest is None or len(text) <= longest:
         return text

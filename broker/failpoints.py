@@ -20,8 +20,12 @@ EVENTS = (
 )  # fmt: skip
 """Steps of a delivery, as `broker.deliveries.Event` names them."""
 
-EFFECTS = ("broker.request", "broker.commit", "broker.inject", "broker.stage-seen", "shim.write", "shim.stage")
-"""A request recorded; any transaction; an order sent to a shim; a stage acknowledged; the agent's stdin; a stage told."""
+EFFECTS = (
+    "broker.request", "broker.commit", "broker.inject", "broker.stage-seen", "shim.write", "shim.stage",
+    "broker.turn", "runner.start", "runner.exec", "runner.taken", "runner.end",
+)  # fmt: skip
+"""A request recorded; any transaction; an order sent to a shim; a stage acknowledged; the agent's stdin; a stage told; a runner
+started; the process that becomes its agent; that process's claim and its exec; that it has begun, told; its end, told."""
 
 POINTS = tuple(f"{place}.{side}" for place in (*(f"broker.{event}" for event in EVENTS), *EFFECTS) for side in SIDES)
 

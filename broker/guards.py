@@ -54,12 +54,13 @@ def check_explicit_target(settings: CallerSettings, *, session: str, new: bool) 
         )
 
 
-def check_panels_used(settings: CallerSettings) -> None:
-    if not settings.use_panels:
+def check_any_route(settings: CallerSettings) -> None:
+    if not settings.use_panels and not settings.headless:
         raise Refusal(
             "no_route",
-            "this registration switches panels off (CROSS_AGENT_UI_HOOK=off), and no other route exists here",
-            "Remove CROSS_AGENT_UI_HOOK from the registration.",
+            "this registration switches panels off (CROSS_AGENT_UI_HOOK=off) and turns on the command line as well "
+            "(CROSS_AGENT_DISABLE_HEADLESS)",
+            "Remove one of the two from the registration.",
         )
 
 
@@ -87,17 +88,31 @@ def check_not_self(caller: Caller, selected: Selected) -> None:
         )
 
 
-def check_reachable(selected: Selected, holders: Sequence[ProcessId]) -> None:
+def check_reachable(selected: Selected, holders: Sequence[ProcessId], settings: CallerSettings) -> None:
     """A session that no message gets to is said to be so, with who holds it, and nothing is opened in its place."""
-    if selected.panel is not None:
-        return
-    where = f"process {holders[0].pid} holds it, which no message reaches" if holders else "it is not open"
+    product = selected.target.product
     name = f" (“{shown(selected.name)}”)" if selected.name else ""
-    raise Refusal(
-        "not_reachable",
-        f"{selected.target.product} session {selected.session}{name} is known, but {where}",
-        "Open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
-    )
+    session = f"{product} session {selected.session}{name}"
+    if selected.panel is not None:
+        if not settings.use_panels:
+            raise Refusal(
+                "session_held",
+                f"{session} is open in a panel, which this registration does not use (CROSS_AGENT_UI_HOOK=off)",
+                "Remove CROSS_AGENT_UI_HOOK from the registration, or close the panel.",
+            )
+    elif holders:
+        raise Refusal(
+            "session_held",
+            f"{session} is known, but process {holders[0].pid} holds it, which no message reaches",
+            "Close it there, open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
+        )
+    elif not settings.headless or selected.target.headless is None:
+        raise Refusal(
+            "headless_disabled",
+            f"{session} is known, but not open, and this registration starts no turns on the command line "
+            "(CROSS_AGENT_DISABLE_HEADLESS)",
+            "Open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
+        )
 
 
 def check_accepts(selected: Selected) -> None:

@@ -79,6 +79,11 @@ class Home(NamedTuple):
         return os.path.join(self.run, "shims")
 
     @property
+    def turns(self) -> str:
+        """One directory for each turn that is started on a command line, while it runs."""
+        return os.path.join(self.root, "turns")
+
+    @property
     def fail_points(self) -> str:
         """A file here arms the fail point of its name (crash tests only)."""
         return os.path.join(self.run, "fail")
@@ -114,7 +119,7 @@ class Home(NamedTuple):
         """
         self.check()
         _private_directory(self.root, may_be_link=True)
-        for directory in (self.run, self.logs, self.wake, self.shims):
+        for directory in (self.run, self.logs, self.wake, self.shims, self.turns):
             _private_directory(directory)
         if self.sockets() != self.run:
             _private_directory(_private_tmp())

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Iterable
 
 from shims.agent import Found, Latest, Record
+from shims.headless import Said
 
 _AT_ONCE = 2
 _PATIENCE = 60.0
@@ -37,6 +38,17 @@ class Reader:
     async def answer_naming(self, agent: str, store: str, session: str, token: str) -> Record:
         """The finished turn that closes with ``token``; ABSENT when there is none."""
         return await self._record("answer_naming", agent, store, session, token)
+
+    async def output(self, agent: str, path: str, session: str) -> Said:
+        """What the output of a started turn says, which is in the file ``path``; ``session``: that it should be of."""
+        head, text = await self._output("output", agent, path, session)
+        answer = {name: value for name, value in _object(head).items() if name in Said._fields}
+        denied = answer.pop("denied", ())
+        try:
+            said = Said(**answer)  # type: ignore[arg-type]
+        except TypeError:
+            return Said()
+        return said._replace(text=_decoded(text), denied=tuple(map(str, denied)) if isinstance(denied, list) else ())
 
     async def latest(self, agent: str, store: str, session: str, after: float) -> Latest:
         """The last finished turn, whether one is open, and what was said after that wall-clock time; empty: nobody knows."""

@@ -8,6 +8,7 @@ are never answered, spend no hop and start no process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from broker import envelope
@@ -31,6 +32,7 @@ FLAG_RECOVERED = "is_reply_recovered"
 FLAG_INTERIM = "is_possibly_interim"
 FLAG_STATUS_ONLY = "is_return_status_only"
 FLAG_UNDELIVERED = "is_undelivered"
+FLAG_KILLED = "is_killed_by_timeout"
 FLAG_WAITING = "is_waiting_in_agent"
 """Its agent ended with the message in a queue that outlives it; until the request ends."""
 
@@ -49,9 +51,20 @@ class Replies:
         self._carry = carry
 
     async def answered(
-        self, request: Delivery, answer: str, *, attempt: AttemptRecord | None, recovered: str = "", by_transcript: bool = False
+        self,
+        request: Delivery,
+        answer: str,
+        *,
+        attempt: AttemptRecord | None,
+        recovered: str = "",
+        by_transcript: bool = False,
+        denied: tuple[str, ...] = (),
     ) -> Delivery:
-        """The request has its answer. Raises IllegalStepError when it has ended already."""
+        """The request has its answer. Raises IllegalStepError when it has ended already.
+
+        Args:
+            denied: tools that its turn was refused, which its reader must know (EN-15).
+        """
         confirmed = closes_with(answer, request.token)
         text = without_closing_token(answer, request.token) if confirmed else answer
         flags = {FLAG_CONFIRMED} if confirmed else set() if request.raw else {FLAG_INTERIM}
@@ -68,6 +81,7 @@ class Replies:
             recovered=recovered,
             longest=agent(request.sender_agent).longest if request.sender_agent else None,
             delivery=request.id,
+            denied=denied,
         )
         return await self._end(
             request,
@@ -79,9 +93,19 @@ class Replies:
             flags,
             reply_preview=envelope.sanitised(text[: 2 * PREVIEW])[:PREVIEW],
             handed_over=True,
+            denied=denied,
         )
 
-    async def failed(self, request: Delivery, event: Event, code: str, reason: str, *, attempt: AttemptRecord | None) -> Delivery:
+    async def failed(
+        self,
+        request: Delivery,
+        event: Event,
+        code: str,
+        reason: str,
+        *,
+        attempt: AttemptRecord | None,
+        flags: AbstractSet[str] = frozenset(),
+    ) -> Delivery:
         """The delivery ends without an answer. A failed reply or notice has nobody to be told.
 
         Raises IllegalStepError when it has ended already.
@@ -92,7 +116,7 @@ class Replies:
             outcome = envelope.NO_ANSWER
         else:
             outcome = envelope.NOT_DELIVERED
-        flags = set() if event in (Event.ENDED, Event.UNPROVEN) else {FLAG_UNDELIVERED}
+        flags = {*flags} if event in (Event.ENDED, Event.UNPROVEN) else {*flags, FLAG_UNDELIVERED}
         fields: dict[str, Any] = {"error_code": code, "error": reason}
         if event is Event.ENDED:
             fields["handed_over"] = True

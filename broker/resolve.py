@@ -32,6 +32,8 @@ class Asked:
         new: it wants a new conversation.
         place: the directory that stands for the caller's, resolved; scope: which others count (SE-10).
         now: wall-clock seconds; active: seconds for which a session counts as active.
+        starts: a conversation may be opened on the target's command line (DE-52); panels_only: what nobody named must be in a
+            panel (DE-53).
     """
 
     target: Agent
@@ -42,6 +44,8 @@ class Asked:
     scope: str = "cwd"
     now: float = 0.0
     active: float = DEFAULT_ACTIVE
+    starts: bool = False
+    panels_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,9 @@ class Selected:
     """A target.
 
     Attributes:
-        panel: where it is open; None: nowhere that a message gets to.
+        panel: where it is open; None: in no panel.
         state: the session as its panel shows it; None with a panel: a conversation that is yet to be opened there.
-        known: the session as its records show it, where they do.
+        known: the session as its records show it, where they do; with neither panel nor this it is yet to be opened.
         by: `caller`, `pin`, `panel-focus`, `discovery` or `new`.
     """
 
@@ -167,6 +171,8 @@ def _created(asked: Asked, seen: Seen) -> Selected | None:
 
 def _discovered(asked: Asked, seen: Seen) -> Selected | None:
     """The active session in scope that moved last, the nearest directory first (SE-11); none that somebody else holds."""
+    if asked.panels_only:
+        return None
     check_ready(asked.target, seen.store)  # one that is not read yet may have moved later, and is preferred to a new one
     elsewhere = {state.id for _, state in seen.panels.sessions(asked.target.name)} | seen.held.keys()
     found = [
@@ -185,7 +191,7 @@ def _discovered(asked: Asked, seen: Seen) -> Selected | None:
 
 
 def _opening(asked: Asked, seen: Seen) -> Selected | None:
-    """A panel of this window that can open a conversation (SE-40)."""
+    """A panel of this window that can open a conversation, else the command line (SE-40)."""
     for panel in seen.panels:
         if panel.agent != asked.target.name or panel.closing or not is_here(panel, asked.caller):
             continue
@@ -194,7 +200,7 @@ def _opening(asked: Asked, seen: Seen) -> Selected | None:
             return Selected(asked.target, panel, empty if empty.id else None, None, "new")
         if asked.target.opens_any_panel:
             return Selected(asked.target, panel, None, None, "new")
-    return None
+    return Selected(asked.target, None, None, None, "new") if asked.starts and not asked.panels_only else None
 
 
 Step = Callable[[Asked, Seen], Selected | None]

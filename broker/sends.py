@@ -24,16 +24,22 @@ from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
 from broker.forgery import neutralised
 from broker.resolve import Asked, Selected, resolve
-from broker.settings import CallerSettings, Grants, caller_settings
+from broker.routes.panel import PANEL
+from broker.settings import DEFAULT_TIMEOUT, CallerSettings, Grants, caller_settings
 from broker.sight import Sight
 from broker.status import shown
 from broker.store import Transaction
+from broker.turns.allowed import Allowed, allowed
+from broker.turns.environment import in_memory, kept
+from broker.turns.started import ROUTE as HEADLESS
 from shims.agent import agent
 
 log = logging.getLogger("broker.sends")
 
 _MAY_GROW_TOO_LONG = 250_000
 """Characters from which on a text may become too long for some agent when each of its lines is quoted."""
+
+_IDLE_POLICY = "a turn without output and without growth of its transcript for so long is ended"
 
 _REPEAT_WINDOW = 60.0
 """Seconds after the cancellation of a call in which the same call is taken for its repetition (MC-09)."""
@@ -58,7 +64,9 @@ class SendCall:
     allow_same_agent: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    """Values of the baseline names in the caller's environment: they tell which stores it means (SE-13)."""
+    """What the caller's MCP process told of its environment: which stores it means (SE-13), what a started turn gets (EN-11)."""
+    withheld: tuple[str, ...] = ()
+    """Names of variables that authenticate, and are set there."""
 
     def fingerprint(self) -> str:
         """The same for every call of this origin that says the same to the same target; tells nobody what it says."""
@@ -164,7 +172,7 @@ class Sends:
     async def _accept(self, call: SendCall, fingerprint: str) -> dict[str, Any]:
         guards.check_text(call.message)
         settings = caller_settings(call.settings, self._grants())
-        guards.check_panels_used(settings)
+        guards.check_any_route(settings)
         guards.check_explicit_target(settings, session=call.session, new=call.new_session)
         target = agent(call.target)
         guards.check_same_agent(target, call.caller, session=call.session, allowed=call.allow_same_agent)
@@ -179,13 +187,17 @@ class Sends:
             call.scope,
             wall_clock(),
             settings.active,
+            starts=settings.headless and target.headless is not None,
+            panels_only=settings.require_panel,
         )
         seen = await self._sight.seen(asked, call.environment)
         selected = resolve(asked, seen)
         log.debug("%s selected by %s, of %d in its store", selected.session or "a new one", selected.by, len(seen.store))
         guards.check_not_self(call.caller, selected)
-        guards.check_reachable(selected, seen.held.get(selected.session, ()))
+        runs = self._runs_turn(selected)
+        guards.check_reachable(selected, () if runs else seen.held.get(selected.session, ()), settings)
         guards.check_accepts(selected)
+        may = allowed(target.name, target.headless, call.settings, self._grants().values) if target.headless else Allowed()
         conversation, max_hops = self._conversation(call, settings)
         now = wall_clock()
         token = new_token(now)
@@ -196,7 +208,7 @@ class Sends:
             state=State.QUEUED,
             agent=target.name,
             session=selected.session,
-            instance=str(selected.panel.process) if selected.panel is not None and not selected.session else "",
+            instance="" if selected.session else str(selected.panel.process) if selected.panel is not None else identifier,
             conversation=conversation,
             hop=0,
             max_hops=max_hops,
@@ -214,9 +226,16 @@ class Sends:
             updated=now,
             summary=envelope.summary(call.message),
             settings=call.settings,
-            cwd=call.cwd,
+            cwd=_directory(call, selected),
+            route=PANEL if selected.panel is not None else HEADLESS,
+            store=seen.store.path,
+            idle=settings.timeout if call.timeout == DEFAULT_TIMEOUT else call.timeout,
+            environment=kept(call.environment),
+            unwritten=tuple(sorted(in_memory(call.environment, may.named))),
+            withheld=tuple(name for name in call.withheld if name not in may.named),
+            origin=call.origin,
         )
-        warnings = self._warnings(call, selected, settings, changes)
+        warnings = self._warnings(call, selected, (*may.notes, *settings.notes), changes)
         receipt = self._receipt(delivery, call, selected, warnings)
         added = await self._book.add_request(delivery, call.message, lambda numbered: _numbered(receipt, numbered), fingerprint)
         self._carrier.carry(added)
@@ -241,10 +260,16 @@ class Sends:
             return delivery.conversation, delivery.max_hops
         return new_conversation_id(), settings.max_hops
 
+    def _runs_turn(self, selected: Selected) -> bool:
+        """Whether the session, which no panel holds, runs a turn that was started here."""
+        if selected.panel is not None or not selected.session:
+            return False
+        return self._book.open_attempt_at((selected.target.name, selected.session, "")) is not None
+
     # the receipt
 
     def _warnings(
-        self, call: SendCall, selected: Selected, settings: CallerSettings, changes: tuple[str, ...]
+        self, call: SendCall, selected: Selected, notes: tuple[str, ...], changes: tuple[str, ...]
     ) -> list[dict[str, str]]:
         warnings = []
 
@@ -254,8 +279,11 @@ class Sends:
         if selected.by in ("panel-focus", "pin", "discovery"):
             warn("unaddressed", "No session_id was given: compare target_session_id before you report this as done.")
         if selected.by == "new":
-            warn("new_conversation", "The message opens a new conversation in the panel.")
-        if selected.state is not None and selected.state.turn_since:
+            where = "in the panel" if selected.panel is not None else "on the command line, where nobody watches it"
+            warn("new_conversation", f"No conversation was there to go on with: the message opens a new one {where}.")
+        elif selected.panel is None:
+            warn("not_open", "The session is not open: its turn runs on the command line, without anybody to approve anything.")
+        if (selected.state is not None and selected.state.turn_since) or self._runs_turn(selected):
             warn("peer_busy", "The peer is in the middle of a turn; the message waits for its end.")
         elif selected.state is not None and selected.state.queue_paused:
             warn("peer_paused", "The peer's last turn was interrupted: the message waits until somebody speaks in its panel.")
@@ -267,7 +295,7 @@ class Sends:
             warn("message_not_shown", "The peer's panel shows the answer but not your message.")
         for change in changes:
             warn("text_changed", f"To be harmless on arrival, the text was changed: {change}.")
-        for note in settings.notes:
+        for note in notes:
             warn("not_granted", note)
         return warnings
 
@@ -293,7 +321,7 @@ class Sends:
             "target_name": shown(delivery.target_name) or None,
             "target_selected_by": delivery.selected_by,
             "caller_supplied_session_id": delivery.selected_by == "caller",
-            "route": "panel",
+            "route": delivery.route,
             "sender_agent": delivery.sender_agent or None,
             "reply_lands_in_session": delivery.sender_session or None,
             "return_panel_available_now": returns,
@@ -302,15 +330,29 @@ class Sends:
             "peer_queue": {
                 "ahead": len(ahead),
                 "oldest_seconds": int(now - ahead[0].created) if ahead else 0,
-                "runs_turn": bool(state is not None and state.turn_since),
+                "runs_turn": bool(state is not None and state.turn_since) or self._runs_turn(selected),
                 "awaits_approval": approval.tool if approval is not None else None,
             },
             "will_create_session": not delivery.session,
-            "target_last_activity_seconds_ago": _ago(now, state.last_human if state is not None else 0.0),
-            "idle_limit_seconds": None,
+            "target_last_activity_seconds_ago": _ago(now, _moved(selected)),
+            "idle_limit_seconds": delivery.idle if delivery.route == HEADLESS else None,
+            "idle_limit_policy": _IDLE_POLICY if delivery.route == HEADLESS else None,
             "warnings": warnings,
             "warning": " ".join(warning["text"] for warning in warnings),
         }
+
+
+def _directory(call: SendCall, selected: Selected) -> str:
+    """Where the session works; a conversation that is yet to be opened: where the caller wants it."""
+    if selected.by == "new" and not selected.session:
+        return call.cwd
+    told = selected.state.cwd if selected.state is not None else ""
+    return told or (selected.known.cwd if selected.known is not None else "") or call.cwd
+
+
+def _moved(selected: Selected) -> float:
+    last = selected.state.last_human if selected.state is not None else 0.0
+    return max(last, selected.known.moved if selected.known is not None else 0.0)
 
 
 def _as_sent(target: str, message: str, *, raw: bool) -> tuple[tuple[str, ...], int]:

@@ -215,6 +215,7 @@ class Tools:
                 allow_same_agent=arguments.get("allow_same_agent", False),
                 settings=opened.settings,
                 environment=opened.environment,
+                withheld=opened.auth_names,
             )
         )
 

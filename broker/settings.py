@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.paths import Home
@@ -37,6 +37,8 @@ class Grants:
     max_hops: int = DEFAULT_MAX_HOPS
     idle_seconds: float = DEFAULT_IDLE
     delivery_ttl: float = DEFAULT_TTL
+    values: Mapping[str, str] = field(default_factory=dict)
+    """What is granted of settings that give power, by the setting's name in small letters, without ``CROSS_AGENT_``."""
     trouble: str = ""
     """Why the file was not read, empty when it was or does not exist."""
 
@@ -53,6 +55,12 @@ class CallerSettings:
     scope: str = "cwd"
     require_explicit_target: bool = False
     use_panels: bool = True
+    require_panel: bool = False
+    """Nothing is sent to a session that nobody named, and no conversation opened, where no panel is there for it (DE-53)."""
+    headless: bool = True
+    """Whether turns may be started on a command line."""
+    timeout: float = DEFAULT_TIMEOUT
+    """Seconds without a sign of life after which such a turn is ended, where the call names none (DE-32)."""
     notes: tuple[str, ...] = ()
     """What was asked for and not granted, in words for the receipt."""
 
@@ -70,6 +78,7 @@ def read_grants(home: Home) -> Grants:
         max_hops=int(_number(grants, "max_hops", DEFAULT_MAX_HOPS)),
         idle_seconds=_number(broker, "idle_seconds", DEFAULT_IDLE),
         delivery_ttl=_number(broker, "delivery_ttl", DEFAULT_TTL),
+        values={name: text for name, value in grants.items() if name != "max_hops" and (text := _text(value)) is not None},
     )
 
 
@@ -83,13 +92,17 @@ def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings
             f"CROSS_AGENT_MAX_HOPS={asked} is more than is granted, {allowed} holds; to grant it, write "
             f"`max_hops = {asked}` under [grants] in config.toml of the state directory"
         )
+    hook = (values.get("CROSS_AGENT_UI_HOOK") or "auto").strip().lower()
     return CallerSettings(
         max_hops=max(1, min(asked, allowed)),
         patience=patience_of(values),
         active=active_window(values),
         scope=scope_of(values),
         require_explicit_target=is_on(values.get("CROSS_AGENT_REQUIRE_EXPLICIT_TARGET")),
-        use_panels=(values.get("CROSS_AGENT_UI_HOOK") or "auto").strip().lower() != "off",
+        use_panels=hook != "off",
+        require_panel=hook in ("require", "require-live"),
+        headless=not is_on(values.get("CROSS_AGENT_DISABLE_HEADLESS")) and is_on(grants.values.get("headless", "yes")),
+        timeout=max(1.0, _as_number(values.get("CROSS_AGENT_TIMEOUT"), DEFAULT_TIMEOUT)),
         notes=tuple(notes),
     )
 
@@ -122,6 +135,15 @@ def is_on(value: str | None) -> bool:
 def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
     table = config.get(name)
     return table if isinstance(table, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    """A grant as a registration would write it; None: as none would."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else None
 
 
 def _number(table: dict[str, Any], name: str, default: float) -> float:

@@ -56,7 +56,8 @@ class Settlement:
     def recover(self) -> None:
         """At start: what living instances have is told when they register; one that never does ends at some time (row 5)."""
         for attempt in self._book.open_attempts():
-            self._settle(attempt)
+            if attempt.instance:
+                self._settle(attempt)
 
     def close(self) -> None:
         for task in self._tasks.values():

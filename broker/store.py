@@ -366,11 +366,15 @@ def _record(value: Delivery | Attempt) -> str:
     return json.dumps({f.name: getattr(value, f.name) for f in fields(value) if f.name != "sequence"})
 
 
+_TUPLES = ("flags", "unwritten", "withheld", "denied")
+
+
 def _delivery(row: tuple[int, str]) -> Delivery:
     record = json.loads(row[1])
     known = {f.name for f in fields(Delivery)}  # a field that a later version added is not ours to know
     record = {name: value for name, value in record.items() if name in known}
-    record.update(kind=Kind(record["kind"]), state=State(record["state"]), flags=tuple(record["flags"]), sequence=row[0])
+    record.update(kind=Kind(record["kind"]), state=State(record["state"]), sequence=row[0])
+    record.update({name: tuple(record[name]) for name in _TUPLES if name in record})
     return Delivery(**record)
 
 

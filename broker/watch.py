@@ -82,7 +82,7 @@ class Watch:
 
     async def _look(self, identifier: str) -> None:
         delivery, attempt = self._open(identifier)
-        if delivery is None or attempt is None:
+        if delivery is None or attempt is None or not attempt.instance:  # a started turn is seen to its end by its runner
             return
         self.later(delivery)  # whatever this look comes to, or fails by
         record = await self._find(delivery, attempt)

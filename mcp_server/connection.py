@@ -12,13 +12,24 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from broker import VERSION
-from broker.baseline import AUTH_NAMES, IDENTITY_NAMES, is_baseline, is_setting
+from broker.baseline import (
+    AUTH_NAMES,
+    CHILD_ENV,
+    IDENTITY_NAMES,
+    carries_credentials,
+    is_baseline,
+    is_proxy,
+    is_setting,
+    listed_names,
+)
 from broker.client import Client
 from broker.errors import CrossAgentError
 from broker.paths import find_home
 from broker.wire import Failure, McpLine, McpOpen, McpReady, Message
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp_server.process import Process
 
 
@@ -76,7 +87,7 @@ class BrokerConnection:
             cwd=self._cwd,
             surface=self._process.surface,
             settings={name: value for name, value in environment.items() if is_setting(name)},
-            environment={name: value for name, value in environment.items() if is_baseline(name) or name in IDENTITY_NAMES},
+            environment=_told(environment),
             auth_names=tuple(name for name in AUTH_NAMES if environment.get(name)),
         )
 
@@ -131,3 +142,13 @@ def _working_directory() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return os.environ.get("PWD") or "/"
+
+
+def _told(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the broker is told of this process's environment: names and values that may leave it (EN-11)."""
+    named = {*IDENTITY_NAMES, *listed_names(environment.get(CHILD_ENV, ""))}
+    return {
+        name: value
+        for name, value in environment.items()
+        if is_baseline(name) or name in named or (is_proxy(name) and not carries_credentials(value))
+    }

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from shims.launch import Product
+
 LONGEST_FAILURE = 300
 """Characters of an agent's own words on a failure that are kept."""
 
@@ -95,7 +97,7 @@ class Headless:
     """An agent's command line.
 
     Attributes:
-        program: its name on the PATH; elsewhere: places that are looked at after it, with ``~``, and ``@`` for its data.
+        product: what its program is called, and where it may lie.
         arguments: what follows the program's name.
         input: the bytes of the prompt's file, from text and key. Where `by_file` is off they are the process's whole stdin.
         by_file: the prompt is named among the arguments, and stdin is empty.
@@ -109,8 +111,7 @@ class Headless:
             a new conversation gets where none is named, empty where the agent decides; new_only: the mode is for those alone.
     """
 
-    program: str
-    elsewhere: tuple[str, ...]
+    product: Product
     arguments: Callable[[Order], list[str]]
     input: Callable[[str, str], bytes]
     by_file: bool

@@ -4,6 +4,7 @@
 who asks must not have to decode a megabyte of JSON (EN-25);
 ``["latest", agent, store, session, after]`` → ``{"ended", "open", "text"}``, the last a number of bytes, and behind that line
 so much of the answer, then what was said since;
+``["output", agent, path, session]`` → what the output of a started turn in that file says, its text behind the line;
 ``["moved", agent, [[store, session], …], [key, …]]`` → ``{session: seconds}``. Reads the agent's files and nothing else.
 """
 
@@ -16,7 +17,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from dataclasses import asdict
 from typing import Any
 
-from shims.agent import agent
+from shims.agent import Agent, agent
+from shims.headless import Said
 
 
 def main() -> None:
@@ -29,11 +31,25 @@ def main() -> None:
         latest = described.latest(*rest)
         texts = [latest.text, latest.since]
         answer = {"ended": latest.ended, "open": latest.open, "text": len(_encoded(latest.text))}
+    elif question == "output":
+        said = _said(described, *rest)
+        texts = [said.text]
+        answer = {**said._asdict(), "text": ""}
     else:
         look = described.record if question == "record" else described.answer_naming
         answer = asdict(look(rest[0], rest[1], rest[2]))
         texts = [answer.pop("text")]
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + _encoded("".join(texts)))
+
+
+def _said(described: Agent, path: str, session: str) -> Said:
+    if described.headless is None or not os.path.exists(path):
+        return Said()
+    output = described.headless.output(session)
+    with open(path, "rb") as file:
+        for line in file:
+            output.feed(line.rstrip(b"\n"))
+    return output.said()
 
 
 def _encoded(text: str) -> bytes:

@@ -20,6 +20,8 @@ class Reach:
     instance: str
     child: str
     store: str
+    session: str = ""
+    """The id of a conversation that is to be opened, where it is known before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,17 @@ class Unreachable:
     reason: str
 
 
-class Route(Protocol):
+class Handing(Protocol):
+    """A route as far as one hand-over needs it."""
+
     name: str
 
-    def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
+    async def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
         """Whether, and by which instance, the session of ``delivery`` can be reached, after ``waited`` seconds of trying."""
         ...
 
-    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
-        """Hands the text over, once for this attempt; what becomes of it is reported in stages.
+    async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
+        """Hands the text over, once for this attempt; what becomes of it is reported later.
 
         False: the instance is gone, nothing went out and nothing will.
         """
@@ -56,18 +60,22 @@ class Route(Protocol):
         """Tries to take the message back; success is reported as a stage."""
         ...
 
-    def is_live(self, agent: str, session: str) -> bool:
-        """Whether a message to this session could go out by this route soon."""
-        ...
-
-    def is_idle(self, agent: str, session: str) -> bool:
-        """Whether the session is there and runs no turn."""
-        ...
-
     def runs(self, attempt: Attempt) -> bool:
         """Whether the turn of this attempt has begun, as far as is seen."""
         ...
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt has been settled otherwise: whoever still waits for its end need not."""
+        ...
+
+
+class Route(Handing, Protocol):
+    """Also tells of sessions that are open."""
+
+    def is_live(self, agent: str, session: str) -> bool:
+        """Whether a message to this session could go out soon, without anything being started."""
+        ...
+
+    def is_idle(self, agent: str, session: str) -> bool:
+        """Whether the session is there and runs no turn."""
         ...

@@ -25,8 +25,11 @@ _GONE = 60.0
 _TITLE = 60
 
 
+PANEL = "panel"
+
+
 class PanelRoute:
-    name = "panel"
+    name = PANEL
 
     def __init__(self, home: Home, panels: Panels, peers: Peers, generation: int) -> None:
         self._home = home
@@ -34,7 +37,7 @@ class PanelRoute:
         self._peers = peers
         self._generation = generation
 
-    def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
+    async def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
         if not delivery.session:
             panel = self._panels.by_instance(delivery.instance)
             if panel is None or panel.closing:
@@ -60,7 +63,7 @@ class PanelRoute:
             return Wait("a turn is running there", 0)
         return _reach(panel)
 
-    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
+    async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
         panel = self._panels.by_instance(reach.instance)
         if panel is None:
             return False  # it went between the choice and the commit, before its end could be told of this attempt
@@ -100,6 +103,12 @@ class PanelRoute:
         if panel is not None:
             self._peers.send(panel.peer, Forget(attempt.id, self._generation))
 
+    def holds(self, agent: str, session: str) -> bool:
+        """Whether a shim holds the session, registered or about to be (SH-22)."""
+        if self._panels.hosting(agent, session):
+            return True
+        return any(p.agent == agent and session in p.sessions for p in living(self._home.shims))
+
     def is_live(self, agent: str, session: str) -> bool:
         states = [panel.session(session) for panel in self._panels.hosting(agent, session)]
         if states:
@@ -116,4 +125,4 @@ class PanelRoute:
 
 
 def _reach(panel: Panel) -> Reach:
-    return Reach("panel", str(panel.process), str(panel.child or ""), panel.store)
+    return Reach(PANEL, str(panel.process), str(panel.child or ""), panel.store)

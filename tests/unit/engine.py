@@ -43,11 +43,11 @@ class ToldRoute:
         self.running = False
         self.news = asyncio.Event()
 
-    def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
+    async def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
         del delivery, waited
         return self.reached
 
-    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
+    async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
         del delivery, reach, text
         self.handed_over.append(attempt)
         self.news.set()

@@ -460,9 +460,9 @@ class KeepingRoute(ToldRoute):
         super().__init__()
         self.texts: list[str] = []
 
-    def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
+    async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
         self.texts.append(text)
-        return super().hand_over(delivery, attempt, reach, text)
+        return await super().hand_over(delivery, attempt, reach, text)
 
 
 async def handed_over(path: Path, message: str, **fields: object) -> str:

@@ -44,9 +44,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str, str, str]] = {
         lambda: guards.check_explicit_target(NAMED_ONLY, session=" \t", new=False),
         "explicit_target_required", "names its target", "Pass session_id",
     ),
-    "panels switched off": (
-        lambda: guards.check_panels_used(CallerSettings(use_panels=False)),
-        "no_route", "CROSS_AGENT_UI_HOOK=off", "Remove CROSS_AGENT_UI_HOOK",
+    "everything switched off": (
+        lambda: guards.check_any_route(CallerSettings(use_panels=False, headless=False)),
+        "no_route", "CROSS_AGENT_UI_HOOK=off", "Remove one of the two",
     ),
     "Claude to Claude, unnamed": (
         lambda: guards.check_same_agent(CLAUDE, CLAUDE_CALLER, session="", allowed=False),
@@ -101,7 +101,8 @@ ALLOWED: dict[str, Callable[[], object]] = {
     "named": lambda: guards.check_explicit_target(NAMED_ONLY, session="x", new=False),
     "new": lambda: guards.check_explicit_target(NAMED_ONLY, session="", new=True),
     "nothing demanded": lambda: guards.check_explicit_target(CallerSettings(), session="", new=False),
-    "panels used": lambda: guards.check_panels_used(CallerSettings()),
+    "panels used": lambda: guards.check_any_route(CallerSettings(headless=False)),
+    "the command line used": lambda: guards.check_any_route(CallerSettings(use_panels=False)),
     "to another agent": lambda: guards.check_same_agent(CODEX, CLAUDE_CALLER, session="", allowed=False),
     "from nobody known": lambda: guards.check_same_agent(CODEX, Caller(), session="", allowed=False),
     "Claude to Claude, named": lambda: guards.check_same_agent(CLAUDE, CLAUDE_CALLER, session="s2", allowed=False),

@@ -21,6 +21,7 @@ from broker.pins import Pin
 from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, Selected, resolve, tied
 from broker.scope import within
+from broker.settings import CallerSettings
 from broker.wire import SessionState
 from tests.unit.made_up import CLAUDE, CODEX, HERE, THERE, World, caller_in
 
@@ -677,14 +678,23 @@ def test_a_session_that_is_not_open_is_named_in_the_refusal(world: World, caller
     world.knows("a", name="Parser\x1b[2J tests")
     selected = find(world, caller, "a")
     with pytest.raises(Refusal) as caught:
-        check_reachable(selected, ())
-    assert caught.value.code == "not_reachable"
-    assert "session a (“Parser[2J tests”) is known, but it is not open" in str(caught.value)
+        check_reachable(selected, (), CallerSettings(headless=False))
+    assert caught.value.code == "headless_disabled"
+    assert "session a (“Parser[2J tests”) is known, but not open" in str(caught.value)
     with pytest.raises(Refusal) as caught:
-        check_reachable(selected, (SOMEBODY,))
+        check_reachable(selected, (SOMEBODY,), CallerSettings())
+    assert caught.value.code == "session_held"
     assert f"process {SOMEBODY.pid} holds it" in str(caught.value)
     world.opens(S("a"))
-    check_reachable(find(world, caller, "a"), (SOMEBODY,))
+    check_reachable(find(world, caller, "a"), (SOMEBODY,), CallerSettings())
+
+
+@pytest.mark.requirement("DE-53")
+def test_a_session_that_is_open_is_never_reached_beside_its_panel(world: World, caller: Caller) -> None:
+    world.opens(S("a"))
+    with pytest.raises(Refusal) as caught:
+        check_reachable(find(world, caller, "a"), (), CallerSettings(use_panels=False))
+    assert caught.value.code == "session_held"
 
 
 @pytest.mark.requirement("EN-20", "MC-04")

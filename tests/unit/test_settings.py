@@ -94,7 +94,7 @@ def test_the_grants_are_what_the_file_says(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("DE-54")
 def test_without_a_file_nothing_is_granted_and_nothing_is_wrong(tmp_path: Path) -> None:
-    assert read_grants(Home(str(tmp_path))) == NONE == Grants(DEFAULT_MAX_HOPS, DEFAULT_IDLE, DEFAULT_TTL, "")
+    assert read_grants(Home(str(tmp_path))) == NONE == Grants(DEFAULT_MAX_HOPS, DEFAULT_IDLE, DEFAULT_TTL, {}, "")
 
 
 @pytest.mark.requirement("DE-54")

@@ -1,0 +1,279 @@
+"""The runner: one turn of one agent on its command line, from before its start until what came of it is on disk.
+
+Owns the agent's process group, its output, and the clock of its inactivity. Needs no broker: it is told what to do by the
+files of the turn (`broker.turns.files`, whose directory is its argument), and tells what happened there. SIGTERM ends the
+turn. Runs isolated and without site packages; it is the last one to look whether anybody holds the session, right before
+the agent is started (DE-52, DE-53).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from importlib import import_module
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from broker.failpoints import fail_point
+from broker.paths import find_home
+from broker.processes import ProcessId
+from broker.turns.files import Ended, Run, TurnFiles
+from shims.headless import Headless, Output, Said
+from shims.presence import living
+
+INACTIVE = "inactive"
+TOLD = "told"
+
+_BLOCK = 1 << 16
+_LONGEST_LINE = 64 << 20
+_LONGEST_OUTPUT = 1 << 28
+"""Bytes of output that are kept: what it says is known without them, unless the runner dies."""
+
+_LAST_WORDS = 1 << 16
+_LOOK = 15.0
+"""Seconds after which the session's records are looked at for a sign of life. No wait counts for more than it should have
+taken: a machine that slept, or a runner that was stopped, has waited for nothing (DE-35)."""
+
+_MERCY = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 2.0))
+"""What a group gets that does not end when it is interrupted, and the seconds that it gets before that."""
+
+_LEFT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""The interpreter ignores these, and a program that it starts would as well."""
+
+
+class Runner:
+    """One turn."""
+
+    def __init__(self, files: TurnFiles, run: Run, headless: Headless) -> None:
+        self._files = files
+        self._run = run
+        self._headless = headless
+        self._output: Output = headless.output(run.expected)
+        self._pid = 0
+        self._status: int | None = None
+        self._buffer = bytearray()
+        self._kept = 0
+        self._words = b""
+        self._begun = False
+        self._stopped = ""
+        self._told = False
+        self._wake, wake_end = os.pipe()
+        for descriptor in (self._wake, wake_end):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._hear)
+
+    def run(self) -> Ended:
+        held = self._held()
+        if held is not None:
+            return Ended(held, None)
+        out, err, failure = self._start()
+        self._attend(out, err)
+        if failure:
+            return Ended(Said(code="cannot_start", reason=failure, untouched=True), None)
+        return Ended(self._output.closed(self._status or 0, self._words.decode(errors="replace")), self._status, self._stopped)
+
+    # the start
+
+    def _held(self) -> Said | None:
+        run = self._run
+        if not run.session:
+            return None
+        for process in _holders(run):
+            return Said(code="session_held", reason=f"process {process.pid} holds the session", untouched=True)
+        hindrance = self._headless.hindrance(run.store, run.session)
+        return Said(code=hindrance.code, reason=hindrance.reason, untouched=True) if hindrance is not None else None
+
+    def _start(self) -> tuple[int, int, str]:
+        """The ends of the agent's output, and why it could not be started, empty when it was."""
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        failed, failed_end = os.pipe()
+        fail_point("runner.start.before")
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._become_agent(out_end, err_end, failed_end)
+        for descriptor in (out_end, err_end, failed_end):
+            os.close(descriptor)
+        words = os.read(failed, _BLOCK)  # ends when the agent runs
+        os.close(failed)
+        fail_point("runner.start.after")
+        return out, err, words.decode(errors="replace")
+
+    def _become_agent(self, out: int, err: int, failed: int) -> None:
+        """In the child; never returns."""
+        try:
+            run = self._run
+            os.setsid()
+            for number in _LEFT_IGNORED:
+                signal.signal(number, signal.SIG_DFL)
+            source = os.devnull if run.by_file else self._files.prompt
+            os.dup2(os.open(source, os.O_RDONLY), 0)
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            os.chdir(run.cwd)
+            environment = {name: os.environ[name] for name in run.names if name in os.environ}
+            if not self._files.claim():
+                os.write(failed, b"the broker has given it up")
+                os._exit(127)
+            fail_point("runner.exec.before")
+            os.execve(run.argv[0], run.argv, environment)
+        except OSError as error:
+            os.write(failed, f"{run.argv[0]}: {error.strerror}".encode())
+        finally:
+            os._exit(127)
+
+    # while it runs
+
+    def _attend(self, out: int, err: int) -> None:
+        waiting = select.poll()
+        for descriptor in (out, err, self._wake):
+            os.set_blocking(descriptor, False)
+            waiting.register(descriptor, select.POLLIN)
+        step = max(0.01, min(_LOOK, self._run.idle))
+        idle, known = 0.0, self._growth()
+        with open(self._files.out, "ab", opener=_private) as kept:
+            while self._status is None:
+                since = time.monotonic()
+                ready = {descriptor for descriptor, _ in waiting.poll(step * 1000)}
+                if self._wake in ready:
+                    _drain(self._wake)
+                    self._reap()
+                if out in ready and not self._read(out, kept.fileno()):
+                    waiting.unregister(out)
+                if err in ready and not self._read_words(err):
+                    waiting.unregister(err)
+                if self._told:
+                    self._stop(TOLD)
+                if ready & {out, err}:
+                    idle = 0.0
+                    continue
+                idle += min(step, time.monotonic() - since)
+                grown = self._growth()
+                if grown != known:
+                    idle, known = 0.0, grown
+                if idle >= self._run.idle:
+                    self._stop(INACTIVE)
+            while self._read(out, kept.fileno()):
+                pass
+        while self._read_words(err):
+            pass
+        if self._buffer:
+            self._feed(bytes(self._buffer))
+
+    def _read(self, out: int, kept: int) -> bool:
+        """Takes what there is; False: nothing."""
+        data = _read_now(out)
+        if not data:
+            return False
+        if self._kept < _LONGEST_OUTPUT:
+            self._kept += os.write(kept, data)
+        if b"\n" in data:
+            *lines, data = (bytes(self._buffer) + data).split(b"\n")
+            self._buffer.clear()
+            for line in lines:
+                self._feed(line)
+        if len(self._buffer) < _LONGEST_LINE:
+            self._buffer += data
+        return True
+
+    def _feed(self, line: bytes) -> None:
+        self._output.feed(line)
+        if not self._begun and (said := self._output.said()).begun:
+            self._begun = True
+            fail_point("runner.taken.before")
+            self._files.taken(said.session)
+            fail_point("runner.taken.after")
+
+    def _read_words(self, err: int) -> bool:
+        data = _read_now(err)
+        if data:
+            self._words = (self._words + data)[-_LAST_WORDS:]
+        return bool(data)
+
+    def _growth(self) -> tuple[str, int, int]:
+        run = self._run
+        path = self._headless.transcript(run.store, run.expected) if run.expected else ""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return path, 0, 0
+        return path, found.st_size, found.st_mtime_ns
+
+    def _reap(self) -> None:
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid:
+            self._status = os.waitstatus_to_exitcode(status)
+
+    # the end
+
+    def _hear(self, *_: object) -> None:
+        self._told = True
+
+    def _stop(self, why: str) -> None:
+        """Ends the whole group (EN-16): as a person would, then less kindly."""
+        self._stopped = why
+        _signal(self._pid, self._headless.interrupt)
+        for number, seconds in _MERCY:
+            if self._gone_within(seconds):
+                break
+            _signal(self._pid, number)
+        self._gone_within(60.0)
+        _signal(self._pid, signal.SIGKILL)  # whoever of the group is left
+
+    def _gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self._status is None and (left := deadline - time.monotonic()) > 0:
+            select.select([self._wake], [], [], left)
+            _drain(self._wake)
+            self._reap()
+        return self._status is not None
+
+
+def _holders(run: Run) -> list[ProcessId]:
+    """Who holds the session, by the agent's own word or a shim's."""
+    held: list[ProcessId] = list(import_module(f"shims.{run.agent}.live").holders(run.store, run.session))
+    held += [p.process for p in living(find_home().shims) if p.agent == run.agent and run.session in p.sessions]
+    return held
+
+
+def _signal(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):  # the last one is a zombie (macOS says so)
+        pass
+
+
+def _read_now(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, _BLOCK)
+    except BlockingIOError:
+        return b""
+
+
+def _drain(descriptor: int) -> None:
+    while _read_now(descriptor):
+        pass
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def main() -> None:
+    files = TurnFiles(sys.argv[1])
+    run = files.order()
+    files.announce()
+    headless: Headless = import_module(f"shims.{run.agent}.resume").HEADLESS
+    ended = Runner(files, run, headless).run()
+    fail_point("runner.end.before")
+    files.end(ended)
+    fail_point("runner.end.after")
+
+
+if __name__ == "__main__":
+    main()

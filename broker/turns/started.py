@@ -1,0 +1,345 @@
+"""The broker's side of started turns: starts their runners, hears what they tell, and adopts those of an earlier broker.
+
+Owns one task for each runner, from its start (or from ours) until what came of the turn is in the database and its files are
+gone. Runners are not our children in any way that matters: they end when their turn does, whoever lives (DE-24).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from broker.book import Book
+from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, State
+from broker.failpoints import fail_point
+from broker.holders import gone
+from broker.processes import ProcessId, identify
+from broker.reader import Reader
+from broker.replies import FLAG_KILLED, Replies
+from broker.tasks import Tasks
+from broker.turns import verdict
+from broker.turns.files import Run, TurnFiles
+from broker.turns.verdict import Fate, Verdict
+from shims.agent import Found, Record, agent
+
+log = logging.getLogger("broker.turns")
+
+ROUTE = "headless"
+
+_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
+
+_MERCY = 10.0
+"""Seconds that an agent whose runner died gets after it was interrupted."""
+
+_AFTER_KILL = 5.0
+
+_AGAIN = 1.0
+
+
+class Hands(Protocol):
+    """What started turns ask of the carrier."""
+
+    def lock(self, target: tuple[str, str, str]) -> asyncio.Lock: ...
+
+    async def taken(self, delivery: Delivery, attempt: Attempt, session: str, turn: str) -> Delivery: ...
+
+    def ended(self, delivery: Delivery) -> None: ...
+
+    def again_in(self, seconds: float, delivery: Delivery) -> None: ...
+
+    @property
+    def replies(self) -> Replies: ...
+
+
+class StartedTurns:
+    """Every turn that runs, or ran, for an attempt that is open.
+
+    Args:
+        root: where each turn has a directory of its attempt's name; home: the state directory, for the runner.
+    """
+
+    def __init__(self, root: str, home: str, book: Book, reader: Reader) -> None:
+        self._root = root
+        self._home = home
+        self._book = book
+        self._reader = reader
+        self._runners: dict[str, ProcessId] = {}
+        self._tasks = Tasks(log)
+        self._hands: Hands | None = None
+
+    def attach(self, hands: Hands) -> None:
+        """Tells whom to tell; once, before anything is started."""
+        self._hands = hands
+
+    def prompt(self, attempt: str) -> str:
+        """Where the text of an attempt will be."""
+        return self._files(attempt).prompt
+
+    def runs(self, attempt: str) -> bool:
+        return attempt in self._runners
+
+    def running(self) -> int:
+        return len(self._runners)
+
+    async def start(self, attempt: Attempt, run: Run, prompt: bytes, environment: Mapping[str, str]) -> None:
+        """Starts the runner of ``attempt``, which is in the database. What comes of it, its delivery shows."""
+        files = self._files(attempt.id)
+        try:
+            runner = await asyncio.shield(asyncio.to_thread(self._spawn, files, run, prompt, environment))
+        except OSError as error:
+            log.error("%s: no runner: %s", attempt.id, error.strerror)
+            await self._never_started(attempt.id, files, f"no process could be started for it: {error.strerror}")
+            return
+        self._spawn_task(self._attend(attempt.id, files, runner))
+
+    def recover(self) -> None:
+        """At start: adopts the runners that live, judges those that do not, and clears up behind the others."""
+        attempts = {attempt.id: attempt for attempt in self._book.open_attempts() if attempt.route == ROUTE}
+        for attempt in attempts.values():
+            self._spawn_task(self._adopt(attempt))
+        for name in _entries(self._root):
+            if name not in attempts:
+                self._files(name).remove()
+
+    def stop(self, attempt: str, reason: str) -> bool:
+        """Ends a turn with its whole group; False: none runs."""
+        runner = self._runners.get(attempt)
+        if runner is None or not runner.alive():
+            return False
+        log.info("%s is ended: %s", attempt, reason)
+        os.kill(runner.pid, signal.SIGTERM)
+        return True
+
+    def close(self) -> None:
+        """Nobody listens any more; what runs goes on."""
+        self._tasks.cancel()
+
+    # starting
+
+    def _files(self, attempt: str) -> TurnFiles:
+        return TurnFiles(os.path.join(self._root, attempt))
+
+    def _spawn(self, files: TurnFiles, run: Run, prompt: bytes, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        fail_point("broker.turn.before")
+        files.create(run, prompt)
+        own = {name: value for name, value in os.environ.items() if name == "CROSS_AGENT_FAIL_POINTS"}
+        runner = subprocess.Popen(
+            (sys.executable, "-I", "-S", _PROGRAM, files.path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**environment, **own, "CROSS_AGENT_HOME": self._home},
+            cwd="/",
+            start_new_session=True,
+        )
+        fail_point("broker.turn.after")
+        return runner
+
+    async def _never_started(self, attempt: str, files: TurnFiles, reason: str) -> None:
+        if not await asyncio.to_thread(files.forbid):
+            return
+        await self._conclude(attempt, Verdict(Fate.REFUSED, code="cannot_start", reason=reason), files)
+
+    async def _adopt(self, attempt: Attempt) -> None:
+        files = self._files(attempt.id)
+        if await asyncio.to_thread(files.forbid):
+            log.info("%s was never started", attempt.id)
+            await self._conclude(attempt.id, Verdict(Fate.NEVER), files)
+            return
+        runner = await asyncio.to_thread(files.runner)
+        log.info("%s: adopted, its runner is %s", attempt.id, runner)
+        await self._attend(attempt.id, files, runner)
+
+    # while it runs
+
+    async def _attend(self, attempt: str, files: TurnFiles, runner: subprocess.Popen[bytes] | ProcessId | None) -> None:
+        """Until what came of it is in the database."""
+        process = identify(runner.pid) if isinstance(runner, subprocess.Popen) else runner
+        if process is not None:
+            self._runners[attempt] = process
+        try:
+            begun = await self._until_gone(attempt, files, process)
+            if isinstance(runner, subprocess.Popen):
+                await asyncio.to_thread(runner.wait)
+        finally:
+            self._runners.pop(attempt, None)
+        ended = await asyncio.to_thread(files.ended)
+        if ended is not None:
+            await self._conclude(attempt, verdict.of_ended(ended), files)
+        else:
+            await self._conclude(attempt, await self._judged(attempt, files, begun), files)
+
+    async def _until_gone(self, attempt: str, files: TurnFiles, runner: ProcessId | None) -> bool:
+        """Waits for the runner's end, and tells on the way that its agent has begun; whether it had."""
+        begun = False
+        bell = _Bell(files.bell)
+        over = asyncio.ensure_future(gone(runner, None)) if runner is not None else None
+        try:
+            while True:
+                done = over is None or over.done()
+                if not begun and (session := await asyncio.to_thread(files.begun)) is not None:
+                    begun = True
+                    await self._begun(attempt, session)
+                if done or over is None:
+                    return begun
+                rung = asyncio.ensure_future(bell.rung())
+                await asyncio.wait((over, rung), return_when=asyncio.FIRST_COMPLETED)
+                rung.cancel()
+        finally:
+            bell.close()
+            if over is not None:
+                over.cancel()
+
+    async def _begun(self, attempt: str, session: str) -> None:
+        hands, (found, delivery) = self._listening(), self._open(attempt)
+        if found is None or delivery is None:
+            return
+        async with hands.lock(delivery.target):
+            found, delivery = self._open(attempt)
+            if found is not None and delivery is not None and delivery.state is State.DELIVERING:
+                await hands.taken(delivery, found, session or found.session, "")
+
+    # the end
+
+    async def _judged(self, attempt: str, files: TurnFiles, begun: bool) -> Verdict:
+        """The runner is gone and has not said what came of it."""
+        found, delivery = self._open(attempt)
+        child = await asyncio.to_thread(files.claimed)
+        log.warning("%s: its runner died; its agent was %s", attempt, child)
+        if found is None or delivery is None:
+            return Verdict(Fate.UNKNOWN)
+        if child is None:
+            forbidden = await asyncio.to_thread(files.forbid)
+            return Verdict(Fate.NEVER) if forbidden else Verdict(Fate.UNKNOWN)
+        headless = agent(delivery.agent).headless
+        await _end_group(child, headless.interrupt if headless is not None else signal.SIGTERM)
+        said = await self._reader.output(delivery.agent, files.out, found.session)
+        session = said.session or found.session
+        record, keyed = Record(Found.UNKNOWN), False
+        if session:
+            keyed = headless is not None and headless.keyed
+            if keyed:
+                record = await self._reader.record(delivery.agent, found.store, session, delivery.key)
+            if record.found is not Found.ANSWERED and delivery.token:
+                named = await self._reader.answer_naming(delivery.agent, found.store, session, delivery.token)
+                record = named if named.found is Found.ANSWERED else record
+        return verdict.of_dead_runner(said._replace(begun=said.begun or begun), record, keyed=keyed)
+
+    async def _conclude(self, attempt: str, judged: Verdict, files: TurnFiles) -> None:
+        found, delivery = self._open(attempt)
+        if found is not None and delivery is not None:
+            async with self._listening().lock(delivery.target):
+                found, delivery = self._open(attempt)
+                if found is not None and delivery is not None:
+                    log.info("%s: %s: %s %s", attempt, delivery.id, judged.fate.value, judged.code)
+                    try:
+                        await self._settle(found, delivery, judged)
+                    except IllegalStepError as error:
+                        log.info("%s: settled meanwhile: %s", delivery.id, error)
+        await asyncio.to_thread(files.remove)
+
+    async def _settle(self, attempt: Attempt, delivery: Delivery, judged: Verdict) -> None:
+        hands = self._listening()
+        if judged.fate is Fate.NEVER or (judged.fate is Fate.HELD and delivery.state is State.DELIVERING):
+            event = Event.NEVER if judged.fate is Fate.NEVER else Event.BUSY
+            await self._book.apply(delivery, event, attempt=replace(attempt, open=False))
+            hands.again_in(0.0 if judged.fate is Fate.NEVER else _AGAIN, delivery)
+            return
+        if judged.fate in (Fate.ANSWERED, Fate.NO_ANSWER) and delivery.state is State.DELIVERING:
+            delivery = await hands.taken(delivery, attempt, judged.session or attempt.session, "")
+            attempt = self._book.attempt(attempt.id) or attempt
+        if judged.fate is Fate.ANSWERED:
+            closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False)
+            await hands.replies.answered(delivery, judged.text, attempt=closed, recovered=judged.recovered, denied=judged.denied)
+        else:
+            closed = replace(attempt, open=False)
+            await hands.replies.failed(
+                delivery, _EVENTS[judged.fate], judged.code, _reason(delivery, judged), attempt=closed, flags=_flags(judged)
+            )
+        hands.ended(delivery)
+
+    def _open(self, attempt: str) -> tuple[Attempt | None, Delivery | None]:
+        found = self._book.attempt(attempt)
+        return found, self._book.delivery(found.delivery) if found is not None else None
+
+    def _listening(self) -> Hands:
+        assert self._hands is not None
+        return self._hands
+
+    def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(work)
+
+
+class _Bell:
+    """The FIFO by which a runner tells that there is something new."""
+
+    def __init__(self, path: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._ends: list[int] = []
+        try:
+            self._ends.append(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            self._ends.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))  # else it ends with each ringing
+            self._loop.add_reader(self._ends[0], self._ring)
+        except OSError:
+            pass  # the end of the process tells as well
+
+    async def rung(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+
+    def close(self) -> None:
+        if len(self._ends) == 2:
+            self._loop.remove_reader(self._ends[0])
+        for end in self._ends:
+            os.close(end)
+        self._ends.clear()
+
+    def _ring(self) -> None:
+        try:
+            os.read(self._ends[0], 1 << 10)
+        except BlockingIOError:
+            return
+        self._news.set()
+
+
+_EVENTS = {Fate.NO_ANSWER: Event.ENDED, Fate.REFUSED: Event.REFUSED, Fate.HELD: Event.REFUSED, Fate.UNKNOWN: Event.UNPROVEN}
+
+
+def _flags(judged: Verdict) -> set[str]:
+    return {FLAG_KILLED} if judged.code == verdict.KILLED else set()
+
+
+def _reason(delivery: Delivery, judged: Verdict) -> str:
+    """Why, and what of the sender's environment may have been missing for it (EN-12)."""
+    if not delivery.withheld or judged.code not in ("turn_failed", "not_logged_in", "cannot_start"):
+        return judged.reason
+    names = ", ".join(delivery.withheld)
+    how = "CROSS_AGENT_CHILD_ENV names what may be"
+    return f"{judged.reason}; {names} is set where the message came from and was not passed on ({how})"
+
+
+async def _end_group(leader: ProcessId, interrupt: int) -> None:
+    """Ends the agent's whole group; what it has written until then is in its records."""
+    for number, seconds in ((interrupt, _MERCY), (signal.SIGKILL, _AFTER_KILL)):
+        if not leader.alive():
+            return
+        try:
+            os.killpg(leader.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+        if await gone(leader, asyncio.get_running_loop().time() + seconds):
+            return
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
