@@ -125,6 +125,7 @@ class Broker:
             sends,
             sight,
             self._pins,
+            grants=self._current_grants,
             gathered=self._gathered,
             facts=self._facts,
             stop=self._stop_soon,

@@ -27,7 +27,7 @@ from broker.processes import ProcessId, ancestors
 from broker.reader import Reader
 from broker.resolve import Asked, resolve
 from broker.sends import SendCall, Sends
-from broker.settings import DEFAULT_ACTIVE, active_window, scope_of
+from broker.settings import CallerSettings, Grants, caller_settings
 from broker.sight import Sight
 from broker.status import View
 from broker.wire import McpOpen
@@ -49,7 +49,7 @@ class Asking:
     place: str
     scope: str
     environment: Mapping[str, str]
-    active: float
+    settings: CallerSettings
 
 
 class Service:
@@ -73,6 +73,7 @@ class Service:
         sight: Sight,
         pins: Pins,
         *,
+        grants: Callable[[], Grants],
         gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
         stop: Callable[[], None],
@@ -85,9 +86,14 @@ class Service:
         self._sends = sends
         self._sight = sight
         self._pins = pins
+        self._grants = grants
         self._gathered = gathered
         self._facts = facts
         self._stop = stop
+
+    def settings(self, values: Mapping[str, str]) -> CallerSettings:
+        """What holds for a caller whose process has these ``CROSS_AGENT_*``."""
+        return caller_settings(values, self._grants())
 
     async def caller(self, process: ProcessId, meta: Mapping[str, Any], opened: McpOpen) -> Caller:
         """Who is behind an MCP process; waits briefly for shims that are known to be on their way."""
@@ -123,7 +129,11 @@ class Service:
                 {"agent": pin.agent, "cwd": pin.place, "session": pin.session, "set_by": "caller" if pin.by_caller else "bridge"}
                 for pin in self._pins.all()
             ],
-            "settings": {"scope": asking.scope, "active_window_minutes": int(asking.active / 60)},
+            "settings": {
+                "scope": asking.scope,
+                "active_window_minutes": int(asking.settings.active / 60),
+                "headless": asking.settings.headless,
+            },
             "server_process": {**self._facts(), "mcp_process": client.pid},
         }
 
@@ -142,25 +152,44 @@ class Service:
     async def _view(self, asking: Asking, names: tuple[str, ...]) -> View:
         stores = await self._sight.stores([agents()[name] for name in names], asking.caller, asking.environment)
         held = {name: await self._sight.held(agents()[name], store) for name, store in stores.items()}
-        return View(self._panels, asking.caller, asking.place, asking.scope, stores, held, asking.active)
+        turns = self._book.started_turns()
+        settings = asking.settings
+        return View(
+            self._panels, asking.caller, asking.place, asking.scope, stores, held, settings.active, settings.headless, turns
+        )
 
     async def _target(self, asking: Asking, target: Agent) -> dict[str, Any]:
         """Whom a message to this agent would go to, if it named nobody."""
-        asked = Asked(target, asking.caller, "", False, asking.place, asking.scope, wall_clock(), asking.active)
+        settings = asking.settings
+        asked = Asked(
+            target,
+            asking.caller,
+            place=asking.place,
+            scope=asking.scope,
+            now=wall_clock(),
+            active=settings.active,
+            starts=settings.headless and target.headless is not None,
+            panels_only=settings.require_panel,
+        )
         pin = self._pins.at(target.name, asking.place)
         line: dict[str, Any] = {"agent": target.name, "pinned": pin.session if pin is not None else None}
         try:
             selected = resolve(asked, await self._sight.seen(asked, asking.environment))
         except Refusal as refusal:
             return {**line, "session": None, "selected_by": None, "why_none": refusal.code}
-        return {**line, "session": selected.session or None, "selected_by": selected.by, "reachable": selected.panel is not None}
+        return {
+            **line,
+            "session": selected.session or None,
+            "selected_by": selected.by,
+            "reachable": selected.panel is not None or asked.starts,
+        }
 
     async def operation(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """What a command asks. Raises CrossAgentError."""
         if operation == "status":
             return self._facts()
         if operation == "overview":
-            view = await self._view(Asking(Caller(), "/", "/", "any", {}, DEFAULT_ACTIVE), tuple(agents()))
+            view = await self._view(Asking(Caller(), "/", "/", "any", {}, CallerSettings()), tuple(agents()))
             return {**status.overview(self._book, view), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
@@ -190,8 +219,9 @@ class Tools:
         caller = await self._service.caller(self._process, meta, opened)
         log.debug("%s calls %s: %s %s (%s)", self._process, tool, caller.agent or "nobody", caller.session, caller.how)
         cwd = os.path.join(opened.cwd, os.path.expanduser(arguments["cwd"]))
-        scope = arguments.get("scope") or scope_of(opened.settings)
-        asking = Asking(caller, cwd, os.path.realpath(cwd), scope, opened.environment, active_window(opened.settings))
+        settings = self._service.settings(opened.settings)
+        scope = arguments.get("scope") or settings.scope
+        asking = Asking(caller, cwd, os.path.realpath(cwd), scope, opened.environment, settings)
         if tool == "list_agent_sessions":
             return await self._service.sessions(asking, arguments["agent"], arguments["limit"])
         if tool == "bridge_status":

@@ -23,7 +23,7 @@ from broker.processes import ProcessId
 from broker.reader import Reader
 from broker.scope import Relation, lets_in, relation, within
 from broker.wire import SessionState
-from shims.agent import Found
+from shims.agent import Found, agents
 
 _RECENT = 20
 
@@ -36,6 +36,8 @@ class View:
         place: the directory that stands for the caller's, resolved; scope: which others are shown.
         stores: each agent's records, as the caller sees them; held: the sessions that living processes hold, by agent.
         active: seconds since its last record within which a session is active.
+        starts: whether turns are started on a command line for this caller.
+        turns: the sessions in which one runs that was, by agent and id.
     """
 
     panels: Panels
@@ -45,6 +47,8 @@ class View:
     stores: Mapping[str, Store]
     held: Mapping[str, Mapping[str, tuple[ProcessId, ...]]]
     active: float
+    starts: bool = False
+    turns: AbstractSet[tuple[str, str]] = frozenset()
 
     def record(self, panel: Panel, state: SessionState) -> Known | None:
         """What the records say of a session that is open, if the caller sees the same ones as the panel."""
@@ -92,28 +96,38 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
     """One session that no panel holds."""
     now = wall_clock()
     holders = view.held.get(known.agent, {}).get(known.id, ())
+    runs = (known.agent, known.id) in view.turns
+    why_not = "" if runs else _why_unreachable(known.agent, holders, view)
     return {
         "id": known.id,
         "agent": known.agent,
         "name": shown(known.name or known.title) or None,
         "name_kind": "given" if known.name else "generated" if known.title else None,
         "cwd": known.cwd or None,
-        "live": bool(holders),
-        "reached_by": None,
+        "live": bool(holders) or runs,
+        "reached_by": None if why_not else "command line",
         "held_by_pid": holders[0].pid if holders else None,
         "active": now - known.moved <= view.active,
         "is_this_session": (known.agent, known.id) == (view.caller.agent, view.caller.session),
         "empty": False,
-        "busy": None,
+        "busy": True if runs else None,
         "turn_seconds": None,
         "awaiting_approval": None,
-        "accepts_messages": False,
-        "why_not": "a process holds it that no message reaches" if holders else "it is not open in an editor panel",
+        "accepts_messages": not why_not,
+        "why_not": why_not or None,
         "queue_paused": None,
         "host_note": None,
         "last_activity_seconds_ago": int(now - known.moved),
         "model": None,
     }
+
+
+def _why_unreachable(agent: str, holders: tuple[ProcessId, ...], view: View) -> str:
+    if holders:
+        return "a process holds it that no message reaches"
+    if not view.starts or agents()[agent].headless is None:
+        return "it is not open in an editor panel"
+    return ""
 
 
 def approval(state: SessionState) -> dict[str, Any] | None:
@@ -194,6 +208,7 @@ def delivery_line(delivery: Delivery) -> dict[str, Any]:
         "age_seconds": int(wall_clock() - delivery.created),
         "summary": delivery.summary,
         "reply_preview": delivery.reply_preview or None,
+        "denied": list(delivery.denied) or None,
         "code": delivery.error_code or None,
         "error": delivery.error or None,
         "parent": delivery.parent or None,

@@ -18,6 +18,13 @@ LONGEST_FAILURE = 300
 """Characters of an agent's own words on a failure that are kept."""
 
 
+CODES = (
+    "turn_failed", "turn_cancelled", "approval_needed", "not_logged_in", "unknown_session", "session_held",
+    "directory_not_trusted", "wrong_session",
+)  # fmt: skip
+"""Why a turn has no answer, as `Said.code` and `Hindrance.code` name it."""
+
+
 class Order(NamedTuple):
     """What is to be run.
 
@@ -48,8 +55,7 @@ class Said(NamedTuple):
         begun: the agent has the message, and has begun to work on it.
         ended: the documented end record was there. An exit status is none.
         text: the final message of a turn that was completed.
-        code: stable, why there is no answer: `turn_failed`, `turn_cancelled`, `approval_needed`, `not_logged_in`,
-            `unknown_session`, `session_held`, `directory_not_trusted`, `wrong_session`; empty when there is one.
+        code: why there is no answer, one of `CODES`; empty when there is one.
         reason: the same in a sentence, of one line and at most `LONGEST_FAILURE` characters; names the agent's own command
             or the setting that mends it, where there is one.
         untouched: it is certain that the message never became part of a conversation: sending it again is safe.

@@ -407,6 +407,8 @@ def test_refusals_that_need_a_session(world: World, client: McpClient) -> None:
     strict.shake_hands()
     hookless = world.mcp(CROSS_AGENT_UI_HOOK="off")
     hookless.shake_hands()
+    panelless = world.mcp(CROSS_AGENT_UI_HOOK="off", CROSS_AGENT_DISABLE_HEADLESS="0")
+    panelless.shake_hands()
     for who, tool, arguments, code in (
         (client, "send_to_codex", {**sends, "conversation_id": "conv_0"}, "unknown_conversation"),
         (client, "bridge_status", {"delivery_id": "dlv_0"}, "unknown_delivery"),
@@ -415,6 +417,7 @@ def test_refusals_that_need_a_session(world: World, client: McpClient) -> None:
         (client, "list_agent_sessions", {"limit": 0}, "bad_argument"),
         (strict, "send_to_codex", {"message": "x"}, "explicit_target_required"),
         (hookless, "send_to_codex", sends, "no_route"),
+        (panelless, "send_to_codex", sends, "session_held"),
     ):
         assert_refused(who.call(tool, **arguments), code)
     assert world.deliveries() == []

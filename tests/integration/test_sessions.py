@@ -85,7 +85,7 @@ def test_each_caller_sees_the_stores_of_its_own_environment(world: World, home: 
         other = "two" if name == "one" else "one"
         for agent, session, foreign in zip(AGENTS, made[name], made[other], strict=True):
             code, error = refusal(client, agent, name.upper())
-            assert code == "not_reachable" and session in error
+            assert code == "headless_disabled" and session in error
             for unseen in (foreign, other):
                 assert refusal(client, agent, unseen)[0] == "unknown_session"
     mixed = client_of(world, sets["one"], CODEX_HOME=str(sets["two"].codex.path), GROK_HOME="")
@@ -134,7 +134,7 @@ def test_a_session_is_listed_with_where_it_is_open(world: World, stores: Stores)
     shown = line(lambda line: line["live"])
     assert (shown["reached_by"], shown["held_by_pid"], shown["accepts_messages"]) == (None, me.pid, False)
     code, error = refusal(client, "claude", panel.session)
-    assert code == "not_reachable" and f"process {me.pid} holds it" in error
+    assert code == "session_held" and f"process {me.pid} holds it" in error
     (panel.store / "sessions" / f"{me.pid}.json").unlink()
     again = world.claude(resume=panel.session)
     again.registered()
@@ -159,8 +159,8 @@ def test_who_is_not_open_is_refused_and_nothing_is_opened_in_its_place(world: Wo
     for agent, session, name in asked:
         for wanted in (session, name):
             code, error = refusal(client, agent, wanted)
-            assert code == "not_reachable"
-            assert f"session {session} (“Parser tests”) is known, but it is not open" in error
+            assert code == "headless_disabled"
+            assert f"session {session} (“Parser tests”) is known, but not open" in error
         code, error = refusal(client, agent, "parser test")
         assert code == "unknown_session" and "Similar: “Parser tests”" in error
         assert refusal(client, agent, session, new_session=True)[0] == "contradictory_target"
@@ -202,20 +202,21 @@ def test_scope_and_activity_bound_what_is_listed_and_found_without_a_name(world:
     assert [line["active"] for line in listed(client, cwd="/w/p")] == [True] * 5
 
     code, error = refusal(client, "claude", cwd="/w/p")
-    assert code == "not_reachable" and order[0] in error
-    assert refusal(client, "claude", "far", cwd="/w/p")[0] == "not_reachable"
+    assert code == "headless_disabled" and order[0] in error
+    assert refusal(client, "claude", "far", cwd="/w/p")[0] == "headless_disabled"
     assert refusal(client, "claude", cwd="/y")[0] == "no_session"
     code, error = refusal(client, "claude", cwd="/y", scope="any")
-    assert code == "not_reachable" and order[4] in error
+    assert code == "headless_disabled" and order[4] in error
 
     strict = client_of(world, stores, CROSS_AGENT_ACTIVE_WINDOW_MIN="5", CROSS_AGENT_SCOPE="tree")
     assert [line["active"] for line in listed(strict, cwd="/w/p")] == [False, False, True, True, True]
     assert ids(strict, cwd="/w/p", scope=None) == order[:4]
     code, error = refusal(strict, "claude", cwd="/w/p")
-    assert code == "not_reachable" and order[2] in error
+    assert code == "headless_disabled" and order[2] in error
     code, error = refusal(strict, "claude", cwd="/w/p/z")
-    assert code == "not_reachable" and order[3] in error
-    assert strict.call("bridge_status", cwd="/w/p")["settings"] == {"scope": "tree", "active_window_minutes": 5}
+    assert code == "headless_disabled" and order[3] in error
+    settings = strict.call("bridge_status", cwd="/w/p")["settings"]
+    assert settings == {"scope": "tree", "active_window_minutes": 5, "headless": False}
 
 
 @pytest.mark.full
@@ -233,7 +234,7 @@ def test_records_that_are_not_read_yet_are_said_to_be_so(world: World, stores: S
     finally:
         os.kill(reading, signal.SIGCONT)
     code, error = refusal(late, "claude", "Parser")
-    assert code == "not_reachable" and session in error
+    assert code == "headless_disabled" and session in error
 
 
 def _line_of(pid: int) -> bytes:
@@ -263,8 +264,8 @@ def test_names_are_compared_whole_kept_raw_and_shown_on_one_line(world: World, s
     for session, name in made.items():
         for wanted in (name, f"  {name.upper()}\n"):
             code, error = refusal(client, "claude", wanted)
-            assert (code, session in error, error.isprintable()) == ("not_reachable", True, True)
-    assert refusal(client, "claude", "caf\u00c9")[0] == "not_reachable"
+            assert (code, session in error, error.isprintable()) == ("headless_disabled", True, True)
+    assert refusal(client, "claude", "caf\u00c9")[0] == "headless_disabled"
     assert refusal(client, "claude", "zerowidth")[0] == "unknown_session"
     twin = stores.claude.add(name="CAF\u00c9", cwd="/far")
     wait_for(client, lambda lines: any(line["id"] == twin for line in lines))
@@ -372,7 +373,7 @@ def test_a_pin_sends_messages_without_an_address_to_one_session(world: World, st
     }
     assert pinned(client, "", cwd=str(link))["was"] is None
     code, error = refusal(client, "claude", cwd=str(place))
-    assert code == "not_reachable", "what is active on disk is found again"
+    assert code == "headless_disabled", "what is active on disk is found again"
     world.finished(5)
 
 
@@ -389,14 +390,14 @@ def test_a_pin_stands_over_broker_lives_until_its_session_is_gone(world: World, 
     answer = pinned(client, " other ", "codex")
     assert (answer["pinned"], answer["name"]) == (other, "Other")
     code, error = refusal(client, "codex", cwd="/w")
-    assert code == "not_reachable" and other in error
+    assert code == "headless_disabled" and other in error
 
     world.kill_broker()
     code, error = refusal(client, "codex", cwd="/w")
-    assert code == "not_reachable" and other in error
+    assert code == "headless_disabled" and other in error
     stores.codex.archive(other)
     deadline = time.monotonic() + PATIENCE
-    while refusal(client, "codex", cwd="/w")[0] == "not_reachable":
+    while refusal(client, "codex", cwd="/w")[0] == "headless_disabled":
         assert time.monotonic() < deadline
     code, error = refusal(client, "codex", cwd="/w")
     assert code == "pin_is_gone"
@@ -409,7 +410,7 @@ def test_a_pin_stands_over_broker_lives_until_its_session_is_gone(world: World, 
     assert code == "pin_is_gone" and other in error
     assert pinned(client, "", "codex")["was"] == other
     code, error = refusal(client, "codex", cwd="/w")
-    assert code == "not_reachable" and second in error
+    assert code == "headless_disabled" and second in error
 
 
 # places
@@ -435,5 +436,5 @@ def test_one_session_is_found_by_every_way_to_its_directory_and_to_its_store(wor
                 assert found == sorted(made), (way, seen_home, asked)
             for agent, session in zip(AGENTS, made, strict=True):
                 code, error = refusal(client, agent, cwd=str(link / real.name))
-                assert code == "not_reachable" and session in error
+                assert code == "headless_disabled" and session in error
             assert ids(client, cwd=str(home / "a_place.of mine" / "worktree_1"), scope="cwd") == []

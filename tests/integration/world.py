@@ -59,6 +59,7 @@ class World:
             "CROSS_AGENT_HOME": str(home),
             "CROSS_AGENT_FAIL_POINTS": "1",
             "CROSS_AGENT_DEBUG": "1",
+            "CROSS_AGENT_DISABLE_HEADLESS": "1",  # whatever a test asks for: no agent of this machine's own is started
             **settings,
         }
         os.makedirs(self.home.fail_points, mode=0o700, exist_ok=True)

@@ -242,7 +242,7 @@ class World:
         self._closing.close()
 
     def _own(self) -> dict[str, str]:
-        return {"CROSS_AGENT_HOME": str(self.state)}
+        return {"CROSS_AGENT_HOME": str(self.state), "CROSS_AGENT_DISABLE_HEADLESS": "1"}
 
     def _shim(self, agent: str, directory: Path, *, window: bool) -> Path:
         shim = ROOT / "bin" / f"{agent}-shim"

@@ -69,8 +69,8 @@ class Asker:
     def finds_closed(self, agent: str, session: str, name: str) -> None:
         """Whoever is called so is known, and said not to be open."""
         refused = self.send(agent, name)
-        assert (refused["ok"], refused["code"]) == (False, "not_reachable"), refused
-        assert session in refused["error"] and "it is not open" in refused["error"]
+        assert (refused["ok"], refused["code"]) == (False, "headless_disabled"), refused
+        assert session in refused["error"] and "not open" in refused["error"]
 
     def finds_nobody(self, agent: str, name: str) -> None:
         assert self.send(agent, name)["code"] == "unknown_session"

@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from broker.carrier import _REFUSALS
+from broker.turns.verdict import KILLED
 from mcp_server.surface import TOOLS
 from shims.agent import agents
+from shims.headless import CODES
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CALLS = {"Refusal": 0, "Unreachable": 0, "failed": 2, "_end": 2}
+CALLS = {"Refusal": 0, "Unreachable": 0, "failed": 2, "_end": 2, "Verdict": 3}
 """Calls that carry a code, and at which place."""
 
 
 def codes_in_source() -> set[str]:
-    found: set[object] = set(_REFUSALS)
+    found: set[object] = {*_REFUSALS, *CODES, KILLED}
     for path in (*(ROOT / "broker").rglob("*.py"), *(ROOT / "mcp_server").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
