@@ -39,16 +39,21 @@ class Reader:
         """The finished turn that closes with ``token``; ABSENT when there is none."""
         return await self._record("answer_naming", agent, store, session, token)
 
+    async def newest(self, agent: str, store: str, session: str) -> str | None:
+        """The agent's id for the message that a session accepted last (`Headless.newest`)."""
+        answer = (await self._ask("newest", agent, store, session)).get("newest")
+        return answer if isinstance(answer, str) else None
+
     async def output(self, agent: str, path: str, session: str) -> Said:
         """What the output of a started turn says, which is in the file ``path``; ``session``: that it should be of."""
         head, text = await self._output("output", agent, path, session)
         answer = {name: value for name, value in _object(head).items() if name in Said._fields}
-        denied = answer.pop("denied", ())
+        denied, later = answer.pop("denied", ()), answer.pop("later", ())
         try:
             said = Said(**answer)  # type: ignore[arg-type]
         except TypeError:
             return Said()
-        return said._replace(text=_decoded(text), denied=tuple(map(str, denied)) if isinstance(denied, list) else ())
+        return said._replace(text=_decoded(text), denied=_words(denied), later=_words(later))
 
     async def latest(self, agent: str, store: str, session: str, after: float) -> Latest:
         """The last finished turn, whether one is open, and what was said after that wall-clock time; empty: nobody knows."""
@@ -115,6 +120,10 @@ class Reader:
             except OSError:
                 await asyncio.sleep(_TRY_AGAIN)
         return None
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _decoded(text: bytes) -> str:

@@ -4,6 +4,7 @@
 who asks must not have to decode a megabyte of JSON (EN-25);
 ``["latest", agent, store, session, after]`` → ``{"ended", "open", "text"}``, the last a number of bytes, and behind that line
 so much of the answer, then what was said since;
+``["newest", agent, store, session]`` → ``{"newest"}``, the agent's id for the message that it accepted last;
 ``["output", agent, path, session]`` → what the output of a started turn in that file says, its text behind the line;
 ``["moved", agent, [[store, session], …], [key, …]]`` → ``{session: seconds}``. Reads the agent's files and nothing else.
 """
@@ -31,6 +32,9 @@ def main() -> None:
         latest = described.latest(*rest)
         texts = [latest.text, latest.since]
         answer = {"ended": latest.ended, "open": latest.open, "text": len(_encoded(latest.text))}
+    elif question == "newest":
+        newest = described.headless.newest if described.headless is not None else None
+        answer = {"newest": newest(*rest) if newest is not None else None}
     elif question == "output":
         said = _said(described, *rest)
         texts = [said.text]

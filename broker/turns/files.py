@@ -8,6 +8,7 @@ who is second has lost (crash table, row 11). Every other file is renamed into p
     prompt       the text, for us alone; removed as soon as the agent has it
     runner       the runner's identity
     claim        the agent's, which leads its process group; or `never`
+    before.json  the message that the session accepted last before this one, by the agent's id, where it has such ids
     begun.json   the agent has begun to work on it: the session's id
     out          what the agent has said
     end.json     what came of it; answer: its final message
@@ -106,6 +107,12 @@ class TurnFiles:
         """The agent's process, None when it was never started."""
         return parse_process_id(self._read("claim").decode(errors="replace"))
 
+    def newest_before(self) -> str | None:
+        """See `Headless.newest`; None: it cannot be told."""
+        found = self._object("before.json")
+        newest = found.get("newest") if found is not None else None
+        return newest if isinstance(newest, str) else None
+
     def begun(self) -> str | None:
         """The id of the session that works on it, maybe empty; None: it has not begun."""
         found = self._object("begun.json")
@@ -117,7 +124,7 @@ class TurnFiles:
         if found is None:
             return None
         said = {name: value for name, value in found["said"].items() if name in Said._fields}
-        said["denied"] = tuple(said.get("denied") or ())
+        said.update({name: tuple(said.get(name) or ()) for name in ("denied", "later")})
         text = self._read("answer").decode(errors="surrogatepass")
         return Ended(Said(**said)._replace(text=text), found["status"], found["stopped"])
 
@@ -143,6 +150,9 @@ class TurnFiles:
     def announce(self) -> None:
         """Who runs it. Raises OSError."""
         self._write("runner", str(identify(os.getpid())).encode())
+
+    def before(self, newest: str | None) -> None:
+        self._write("before.json", json.dumps({"newest": newest}).encode())
 
     def claim(self) -> bool:
         """In the process that is about to become the agent; False: it must not."""

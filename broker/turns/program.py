@@ -21,6 +21,7 @@ from broker.failpoints import fail_point
 from broker.paths import find_home
 from broker.processes import ProcessId
 from broker.turns.files import Ended, Run, TurnFiles
+from shims.agent import Found
 from shims.headless import Headless, Output, Said
 from shims.presence import living
 
@@ -59,7 +60,10 @@ class Runner:
         self._words = b""
         self._begun = False
         self._stopped = ""
+        self._failure = ""
         self._told = False
+        self._unsaid = memoryview(b"")
+        """What the agent has not read yet of the text."""
         self._wake, wake_end = os.pipe()
         for descriptor in (self._wake, wake_end):
             os.set_blocking(descriptor, False)
@@ -71,11 +75,24 @@ class Runner:
         held = self._held()
         if held is not None:
             return Ended(held, None)
-        out, err, failure = self._start()
-        self._attend(out, err)
-        if failure:
-            return Ended(Said(code="cannot_start", reason=failure, untouched=True), None)
-        return Ended(self._output.closed(self._status or 0, self._words.decode(errors="replace")), self._status, self._stopped)
+        self._files.before(self._newest())
+        self._attend(*self._start())
+        if self._failure:
+            return Ended(Said(code="cannot_start", reason=self._failure, untouched=True), None)
+        said = self._output.closed(self._status or 0, self._words.decode(errors="replace"))
+        return Ended(self._completed(said), self._status, self._stopped)
+
+    def _newest(self) -> str | None:
+        """The message that the session accepted last before ours, where the agent's records have such an id."""
+        run, newest = self._run, self._headless.newest
+        return newest(run.store, run.expected) if newest is not None and run.expected else None
+
+    def _completed(self, said: Said) -> Said:
+        """The answer as the agent's records have it, where the output names its turn (`Said.turn`)."""
+        if not said.turn or not said.ended or said.code:
+            return said
+        record = import_module(f"shims.{self._run.agent}.sessions").record(self._run.store, said.session, said.turn)
+        return said._replace(text=record.text) if record.found is Found.ANSWERED and record.text.strip() else said
 
     # the start
 
@@ -88,34 +105,39 @@ class Runner:
         hindrance = self._headless.hindrance(run.store, run.session)
         return Said(code=hindrance.code, reason=hindrance.reason, untouched=True) if hindrance is not None else None
 
-    def _start(self) -> tuple[int, int, str]:
-        """The ends of the agent's output, and why it could not be started, empty when it was."""
+    def _start(self) -> tuple[int, int, int]:
+        """The ends of the agent's input and output; `_failure` says why it could not be started."""
+        in_end, text = os.pipe()
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         failed, failed_end = os.pipe()
+        if not self._run.by_file:
+            with open(self._files.prompt, "rb") as prompt:
+                self._unsaid = memoryview(prompt.read())
         fail_point("runner.start.before")
         self._pid = os.fork()
         if self._pid == 0:
-            self._become_agent(out_end, err_end, failed_end)
-        for descriptor in (out_end, err_end, failed_end):
+            self._become_agent(in_end, out_end, err_end, failed_end)
+        for descriptor in (in_end, out_end, err_end, failed_end):
             os.close(descriptor)
-        words = os.read(failed, _BLOCK)  # ends when the agent runs
+        self._failure = os.read(failed, _BLOCK).decode(errors="replace")  # ends when the agent runs
         os.close(failed)
         fail_point("runner.start.after")
-        return out, err, words.decode(errors="replace")
+        return text, out, err
 
-    def _become_agent(self, out: int, err: int, failed: int) -> None:
+    def _become_agent(self, text: int, out: int, err: int, failed: int) -> None:
         """In the child; never returns."""
+        run = self._run
+        place = run.argv[0]
         try:
-            run = self._run
             os.setsid()
             for number in _LEFT_IGNORED:
                 signal.signal(number, signal.SIG_DFL)
-            source = os.devnull if run.by_file else self._files.prompt
-            os.dup2(os.open(source, os.O_RDONLY), 0)
-            os.dup2(out, 1)
-            os.dup2(err, 2)
+            for descriptor, number in ((text, 0), (out, 1), (err, 2)):
+                os.dup2(descriptor, number)
+            place = run.cwd
             os.chdir(run.cwd)
+            place = run.argv[0]
             environment = {name: os.environ[name] for name in run.names if name in os.environ}
             if not self._files.claim():
                 os.write(failed, b"the broker has given it up")
@@ -123,17 +145,19 @@ class Runner:
             fail_point("runner.exec.before")
             os.execve(run.argv[0], run.argv, environment)
         except OSError as error:
-            os.write(failed, f"{run.argv[0]}: {error.strerror}".encode())
+            os.write(failed, f"{place}: {error.strerror}".encode(errors="surrogateescape"))
         finally:
             os._exit(127)
 
     # while it runs
 
-    def _attend(self, out: int, err: int) -> None:
+    def _attend(self, text: int, out: int, err: int) -> None:
         waiting = select.poll()
-        for descriptor in (out, err, self._wake):
+        for descriptor in (text, out, err):
             os.set_blocking(descriptor, False)
+        for descriptor in (out, err, self._wake):
             waiting.register(descriptor, select.POLLIN)
+        waiting.register(text, select.POLLOUT)
         step = max(0.01, min(_LOOK, self._run.idle))
         idle, known = 0.0, self._growth()
         with open(self._files.out, "ab", opener=_private) as kept:
@@ -147,6 +171,8 @@ class Runner:
                     waiting.unregister(out)
                 if err in ready and not self._read_words(err):
                     waiting.unregister(err)
+                if text in ready and not self._say(text):
+                    waiting.unregister(text)
                 if self._told:
                     self._stop(TOLD)
                 if ready & {out, err}:
@@ -164,6 +190,18 @@ class Runner:
             pass
         if self._buffer:
             self._feed(bytes(self._buffer))
+
+    def _say(self, text: int) -> bool:
+        """Gives the agent what it takes of the text; False: it has all of it, and its input is at its end."""
+        try:
+            while self._unsaid:
+                self._unsaid = self._unsaid[os.write(text, self._unsaid) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            pass  # it wants no more
+        os.close(text)
+        return False
 
     def _read(self, out: int, kept: int) -> bool:
         """Takes what there is; False: nothing."""

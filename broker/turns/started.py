@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from broker.book import Book
+from broker.closing import closes_with
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, State
 from broker.failpoints import fail_point
 from broker.holders import gone
@@ -25,9 +26,10 @@ from broker.reader import Reader
 from broker.replies import FLAG_KILLED, Replies
 from broker.tasks import Tasks
 from broker.turns import verdict
-from broker.turns.files import Run, TurnFiles
+from broker.turns.files import Ended, Run, TurnFiles
 from broker.turns.verdict import Fate, Verdict
 from shims.agent import Found, Record, agent
+from shims.headless import NOTHING_RAN, Headless, Said
 
 log = logging.getLogger("broker.turns")
 
@@ -170,10 +172,10 @@ class StartedTurns:
         finally:
             self._runners.pop(attempt, None)
         ended = await asyncio.to_thread(files.ended)
-        if ended is not None:
+        if ended is not None and ended.said.code != NOTHING_RAN:
             await self._conclude(attempt, verdict.of_ended(ended), files)
         else:
-            await self._conclude(attempt, await self._judged(attempt, files, begun), files)
+            await self._conclude(attempt, await self._judged(attempt, files, begun, ended), files)
 
     async def _until_gone(self, attempt: str, files: TurnFiles, runner: ProcessId | None) -> bool:
         """Waits for the runner's end, and tells on the way that its agent has begun; whether it had."""
@@ -207,29 +209,44 @@ class StartedTurns:
 
     # the end
 
-    async def _judged(self, attempt: str, files: TurnFiles, begun: bool) -> Verdict:
-        """The runner is gone and has not said what came of it."""
+    async def _judged(self, attempt: str, files: TurnFiles, begun: bool, ended: Ended | None) -> Verdict:
+        """By what is left: the runner is gone and has not said what came of it, or the agent has not said so to it."""
         found, delivery = self._open(attempt)
-        child = await asyncio.to_thread(files.claimed)
-        log.warning("%s: its runner died; its agent was %s", attempt, child)
         if found is None or delivery is None:
             return Verdict(Fate.UNKNOWN)
-        if child is None:
-            forbidden = await asyncio.to_thread(files.forbid)
-            return Verdict(Fate.NEVER) if forbidden else Verdict(Fate.UNKNOWN)
         headless = agent(delivery.agent).headless
-        await _end_group(child, headless.interrupt if headless is not None else signal.SIGTERM)
-        said = await self._reader.output(delivery.agent, files.out, found.session)
-        session = said.session or found.session
-        record, keyed = Record(Found.UNKNOWN), False
-        if session:
-            keyed = headless is not None and headless.keyed
-            if keyed:
-                record = await self._reader.record(delivery.agent, found.store, session, delivery.key)
-            if record.found is not Found.ANSWERED and delivery.token:
-                named = await self._reader.answer_naming(delivery.agent, found.store, session, delivery.token)
-                record = named if named.found is Found.ANSWERED else record
-        return verdict.of_dead_runner(said._replace(begun=said.begun or begun), record, keyed=keyed)
+        assert headless is not None
+        if ended is None:
+            child = await asyncio.to_thread(files.claimed)
+            log.warning("%s: its runner died; its agent was %s", attempt, child)
+            if child is None:
+                return Verdict(Fate.NEVER if await asyncio.to_thread(files.forbid) else Fate.UNKNOWN)
+            await _end_group(child, headless.interrupt)
+        said = ended.said if ended is not None else await self._reader.output(delivery.agent, files.out, found.session)
+        said = said._replace(begun=said.begun or begun)
+        record, decisive = await self._recorded(found, delivery, headless, files, said)
+        return verdict.by_records(said, record, decisive=decisive)
+
+    async def _recorded(
+        self, attempt: Attempt, delivery: Delivery, headless: Headless, files: TurnFiles, said: Said
+    ) -> tuple[Record, bool]:
+        """What the agent's records say of the message, and whether its absence from them proves anything."""
+        session = said.session or attempt.session
+        if not session:
+            return Record(Found.UNKNOWN), False
+        key, decisive = (delivery.key if headless.keyed else said.turn), headless.keyed
+        if headless.newest is not None:
+            before = await asyncio.to_thread(files.newest_before)
+            now = await self._reader.newest(delivery.agent, attempt.store, session)
+            if before is not None and now is not None:
+                if now == before:
+                    return Record(Found.ABSENT), True
+                key = now
+        record = await self._reader.record(delivery.agent, attempt.store, session, key) if key else Record(Found.UNKNOWN)
+        if record.found is not Found.ANSWERED and delivery.token:
+            named = await self._reader.answer_naming(delivery.agent, attempt.store, session, delivery.token)
+            record = named if named.found is Found.ANSWERED else record
+        return record, decisive
 
     async def _conclude(self, attempt: str, judged: Verdict, files: TurnFiles) -> None:
         found, delivery = self._open(attempt)

@@ -31,7 +31,7 @@ class Fate(Enum):
 
 
 class Verdict(NamedTuple):
-    """``recovered``: why the answer was found in the records and not received; empty when it was."""
+    """``recovered``: why the answer was found in the records and not received; empty when it was. ``later``: see `Said.later`."""
 
     fate: Fate
     session: str = ""
@@ -40,13 +40,14 @@ class Verdict(NamedTuple):
     reason: str = ""
     recovered: str = ""
     denied: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
 
 def of_ended(ended: Ended) -> Verdict:
     """By the word of the runner, who has seen the turn to its end."""
     said = ended.said
     if said.ended and not said.code and said.text.strip():
-        return Verdict(Fate.ANSWERED, said.session, said.text, denied=said.denied)
+        return Verdict(Fate.ANSWERED, said.session, said.text, denied=said.denied, later=said.later)
     if said.untouched:
         return Verdict(Fate.HELD if said.code == "session_held" else Fate.REFUSED, said.session, "", said.code, said.reason)
     if ended.stopped == INACTIVE:
@@ -64,19 +65,19 @@ def of_ended(ended: Ended) -> Verdict:
     return Verdict(Fate.NO_ANSWER, said.session, "", "interrupted", "the agent ended in the middle of its turn")
 
 
-def of_dead_runner(said: Said, record: Record, *, keyed: bool) -> Verdict:
-    """The runner died, and the agent is gone with it: by what is left of its output, and by the agent's records.
+def by_records(said: Said, record: Record, *, decisive: bool) -> Verdict:
+    """The end of the turn was not seen, and its process is gone: by what is left of its output, and by the agent's records.
 
     Args:
         record: what the records say of the message, or of an answer that closes with its token.
-        keyed: the records would show the message, had it been taken.
+        decisive: they would show the message, had it been taken.
     """
     if said.ended:
         return of_ended(Ended(said, None))
     if record.found is Found.ANSWERED and record.text.strip():
-        return Verdict(Fate.ANSWERED, said.session, record.text, recovered="the process that ran its turn died")
+        return Verdict(Fate.ANSWERED, said.session, record.text, recovered="the end of its turn was not seen")
     if said.begun or record.found in (Found.OPEN, Found.INTERRUPTED, Found.ANSWERED):
         return Verdict(Fate.NO_ANSWER, said.session, "", "interrupted", "what ran its turn died, and the turn with it")
-    if keyed and record.found is Found.ABSENT:
+    if decisive and record.found is Found.ABSENT:
         return Verdict(Fate.NEVER)
     return Verdict(Fate.UNKNOWN, said.session, "", "uncertain", "what ran its turn died, and no record tells how far it came")
