@@ -47,6 +47,7 @@ from broker.service import Service, Tools
 from broker.settings import Grants, read_grants
 from broker.settlement import Settlement
 from broker.sight import Sight
+from broker.stopping import Stopping
 from broker.store import Store
 from broker.tasks import Tasks
 from broker.turns.environment import in_memory
@@ -125,10 +126,10 @@ class Broker:
             sends,
             sight,
             self._pins,
+            stopping=Stopping(self._book, self._turns, self._events, self._stop_soon),
             grants=self._current_grants,
             gathered=self._gathered,
             facts=self._facts,
-            stop=self._stop_soon,
         )
         self._busy: dict[tuple[str, str], bool] = {}
         self._gaps = Gaps() if DEBUG in os.environ else None

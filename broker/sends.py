@@ -250,15 +250,22 @@ class Sends:
             if found[0] >= found[1]:
                 raise guards.hop_limit(call.conversation, found[1])
             return call.conversation, found[1]
-        state = call.caller.panel.session(call.caller.session) if call.caller.panel is not None else None
-        running = self._book.attempt(state.running) if state is not None and state.running else None
-        delivery = self._book.delivery(running.delivery) if running is not None else None
+        delivery = self._run_by(call.caller)
         if delivery is not None:  # a forgetful peer can't open a fresh budget in the middle of a chain
             found = self._book.store.conversation(delivery.conversation)
             if found is not None and found[0] >= found[1]:
                 raise guards.hop_limit(delivery.conversation, found[1])
             return delivery.conversation, delivery.max_hops
         return new_conversation_id(), settings.max_hops
+
+    def _run_by(self, caller: Caller) -> Delivery | None:
+        """The delivery whose turn the caller's session runs: one that was put into its panel, or that was started."""
+        if caller.panel is not None:
+            state = caller.panel.session(caller.session)
+            attempt = self._book.attempt(state.running) if state is not None and state.running else None
+        else:
+            attempt = self._book.open_attempt_at((caller.agent, caller.session, "")) if caller.session else None
+        return self._book.delivery(attempt.delivery) if attempt is not None else None
 
     def _runs_turn(self, selected: Selected) -> bool:
         """Whether the session, which no panel holds, runs a turn that was started here."""

@@ -30,6 +30,7 @@ from broker.sends import SendCall, Sends
 from broker.settings import CallerSettings, Grants, caller_settings
 from broker.sight import Sight
 from broker.status import View
+from broker.stopping import How, Stopping
 from broker.wire import McpOpen
 from shims.agent import Agent, agents
 from shims.presence import is_shim
@@ -59,7 +60,6 @@ class Service:
         gathered: set when the shims that live have had their chance to register (DE-25): before, a session that is open
             could be taken for unknown.
         facts: what is told of the broker process.
-        stop: ends it soon.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Service:
         sight: Sight,
         pins: Pins,
         *,
+        stopping: Stopping,
         grants: Callable[[], Grants],
         gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
-        stop: Callable[[], None],
     ) -> None:
         self._home = home
         self._panels = panels
@@ -89,7 +89,7 @@ class Service:
         self._grants = grants
         self._gathered = gathered
         self._facts = facts
-        self._stop = stop
+        self._stopping = stopping
 
     def settings(self, values: Mapping[str, str]) -> CallerSettings:
         """What holds for a caller whose process has these ``CROSS_AGENT_*``."""
@@ -107,6 +107,7 @@ class Service:
         return identify_caller(descent, meta, {**opened.environment, **opened.settings}, self._panels)
 
     async def send(self, call: SendCall) -> dict[str, Any]:
+        self._stopping.check_open()
         return await self._sends.send(call)
 
     def cancelled(self, key: str) -> None:
@@ -200,7 +201,10 @@ class Service:
             after, patience = int(parameters.get("after", 0)), float(parameters.get("patience", 1.0))
             return {"sequence": await self._events.next(after, patience)}
         if operation == "stop":
-            self._stop()
+            how = str(parameters.get("how", How.ASK.value))
+            if how not in [known.value for known in How]:
+                raise Refusal("bad_argument", f"a broker is not stopped by {how[:20]}", "Use ask, drain or force.")
+            await self._stopping.stop(How(how))
             return self._facts()
         raise Refusal("unknown_operation", f"the broker does not know {operation[:40]}", "Update cross-agent.")
 

@@ -289,7 +289,8 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
         working = record.found in (Found.OPEN, Found.WAITING)
         if record.found in (Found.ABSENT, Found.UNKNOWN) and hosts:  # whose turn it is may not be told, that one runs is
             working = (await reader.latest(delivery.agent, attempts[-1].store, delivery.session, wall_clock())).open
-        result["peer_transcript"] = {"is_working": working and bool(hosts), "answer": record.text or None}
+        started = any(attempt.open and not attempt.instance for attempt in attempts)
+        result["peer_transcript"] = {"is_working": started or (working and bool(hosts)), "answer": record.text or None}
     return result
 
 

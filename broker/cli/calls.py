@@ -76,13 +76,17 @@ def call(home: Home, operation: str, *, start: bool = False, patience: float = 1
             raise BrokerUnreachable(f"broker {record.process} did not answer within {patience:.0f} s")
 
 
-def stop_broker(home: Home, patience: float = 20.0) -> BrokerRecord | None:
+def stop_broker(home: Home, patience: float = 20.0, *, how: str = "force") -> BrokerRecord | None:
     """Stops the broker and waits for its end; returns which it was, None when there was none.
 
     Its end counts and not its answer, which may be lost with it.
 
+    Args:
+        how: as `broker.stopping.How` names it.
+
     Raises:
         BrokerUnreachable: it goes on.
+        CrossAgentError: it refuses, since work is open.
     """
     record = living_or_starting(home, time.monotonic() + patience)
     death = open_death_watch(record.process) if record is not None else None
@@ -90,9 +94,9 @@ def stop_broker(home: Home, patience: float = 20.0) -> BrokerRecord | None:
         return None
     try:
         try:
-            call(home, "stop", patience=patience)
+            call(home, "stop", patience=patience, how=how)
         except BrokerUnreachable:
-            if record.process.alive():
+            if record.process.alive() and how != "drain":
                 os.kill(record.pid, signal.SIGTERM)
         if not select.select([death], [], [], patience)[0]:
             raise BrokerUnreachable(f"broker {record.process} does not end", next_step=f"End process {record.pid} by hand.")

@@ -18,6 +18,9 @@ from broker.cli.calls import bring_up, call, stop_broker
 from broker.errors import CrossAgentError
 from broker.paths import find_home
 
+_STOPPING = 40.0
+"""Seconds that a broker gets to end what it has started, and itself."""
+
 _PATIENCE = 20.0
 """Seconds that a broker gets to come up or to end."""
 
@@ -68,11 +71,17 @@ def broker_start() -> None:
 
 
 @broker.command("stop")
-def broker_stop() -> None:
-    """Stop the broker. Deliveries under way stay recorded and go on with the next one."""
+@click.option("--drain", is_flag=True, help="Wait until nothing is open; nothing new is taken meanwhile.")
+@click.option("--force", is_flag=True, help="Stop now: started turns are ended, what is in panels goes on with the next broker.")
+@click.option("--timeout", default=3600.0, show_default=True, help="With --drain: seconds to wait.")
+def broker_stop(drain: bool, force: bool, timeout: float) -> None:
+    """Stop the broker, unless deliveries are open: they are listed then."""
     home = find_home()
+    if drain and force:
+        raise click.UsageError("--drain or --force, not both")
     with _errors():
-        record = stop_broker(home, _PATIENCE)
+        how = "drain" if drain else "force" if force else "ask"
+        record = stop_broker(home, timeout if drain else _STOPPING if force else _PATIENCE, how=how)
         click.echo(f"broker stopped: pid {record.pid}" if record is not None else "no broker is running")
 
 

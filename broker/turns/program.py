@@ -133,8 +133,8 @@ class Runner:
             os.setsid()
             for number in _LEFT_IGNORED:
                 signal.signal(number, signal.SIG_DFL)
-            for descriptor, number in ((text, 0), (out, 1), (err, 2)):
-                os.dup2(descriptor, number)
+            for place_of, descriptor in enumerate((text, out, err)):
+                os.dup2(descriptor, place_of)
             place = run.cwd
             os.chdir(run.cwd)
             place = run.argv[0]

@@ -73,6 +73,8 @@ class StartedTurns:
         self._book = book
         self._reader = reader
         self._runners: dict[str, ProcessId] = {}
+        self._news = asyncio.Event()
+        """Set when a turn is over, and then replaced."""
         self._tasks = Tasks(log)
         self._hands: Hands | None = None
 
@@ -87,8 +89,16 @@ class StartedTurns:
     def runs(self, attempt: str) -> bool:
         return attempt in self._runners
 
-    def running(self) -> int:
-        return len(self._runners)
+    async def all_ended(self, patience: float) -> bool:
+        """Waits until what came of every turn is in the database; False when that takes longer than ``patience`` seconds."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while self._runners:
+            left = deadline - asyncio.get_running_loop().time()
+            try:
+                await asyncio.wait_for(self._news.wait(), max(0.0, left))
+            except asyncio.TimeoutError:
+                return False
+        return True
 
     async def start(self, attempt: Attempt, run: Run, prompt: bytes, environment: Mapping[str, str]) -> None:
         """Starts the runner of ``attempt``, which is in the database. What comes of it, its delivery shows."""
@@ -169,13 +179,15 @@ class StartedTurns:
             begun = await self._until_gone(attempt, files, process)
             if isinstance(runner, subprocess.Popen):
                 await asyncio.to_thread(runner.wait)
+            ended = await asyncio.to_thread(files.ended)
+            if ended is not None and ended.said.code != NOTHING_RAN:
+                await self._conclude(attempt, verdict.of_ended(ended), files)
+            else:
+                await self._conclude(attempt, await self._judged(attempt, files, begun, ended), files)
         finally:
             self._runners.pop(attempt, None)
-        ended = await asyncio.to_thread(files.ended)
-        if ended is not None and ended.said.code != NOTHING_RAN:
-            await self._conclude(attempt, verdict.of_ended(ended), files)
-        else:
-            await self._conclude(attempt, await self._judged(attempt, files, begun, ended), files)
+            self._news.set()
+            self._news = asyncio.Event()
 
     async def _until_gone(self, attempt: str, files: TurnFiles, runner: ProcessId | None) -> bool:
         """Waits for the runner's end, and tells on the way that its agent has begun; whether it had."""
@@ -273,7 +285,8 @@ class StartedTurns:
             attempt = self._book.attempt(attempt.id) or attempt
         if judged.fate is Fate.ANSWERED:
             closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False)
-            await hands.replies.answered(delivery, judged.text, attempt=closed, recovered=judged.recovered, denied=judged.denied)
+            answer = next((text for text in (judged.text, *judged.later) if closes_with(text, delivery.token)), judged.text)
+            await hands.replies.answered(delivery, answer, attempt=closed, recovered=judged.recovered, denied=judged.denied)
         else:
             closed = replace(attempt, open=False)
             await hands.replies.failed(
