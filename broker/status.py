@@ -285,10 +285,12 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
             "queue_paused": state.queue_paused,
         }
     if delivery.kind is Kind.REQUEST and attempts and delivery.session:
-        record = await reader.record(delivery.agent, attempts[-1].store, delivery.session, delivery.key)
+        last = attempts[-1]
+        key = last.turn if last.turn and not last.instance else delivery.key
+        record = await reader.record(delivery.agent, last.store, delivery.session, key)
         working = record.found in (Found.OPEN, Found.WAITING)
         if record.found in (Found.ABSENT, Found.UNKNOWN) and hosts:  # whose turn it is may not be told, that one runs is
-            working = (await reader.latest(delivery.agent, attempts[-1].store, delivery.session, wall_clock())).open
+            working = (await reader.latest(delivery.agent, last.store, delivery.session, wall_clock())).open
         started = any(attempt.open and not attempt.instance for attempt in attempts)
         result["peer_transcript"] = {"is_working": started or (working and bool(hosts)), "answer": record.text or None}
     return result

@@ -75,20 +75,26 @@ class Runner:
         held = self._held()
         if held is not None:
             return Ended(held, None)
-        self._files.before(self._newest())
+        before = self._newest(self._run.session)
+        self._files.before(before)
         self._attend(*self._start())
         if self._failure:
             return Ended(Said(code="cannot_start", reason=self._failure, untouched=True), None)
         said = self._output.closed(self._status or 0, self._words.decode(errors="replace"))
-        return Ended(self._completed(said), self._status, self._stopped)
+        return Ended(self._completed(said, before), self._status, self._stopped)
 
-    def _newest(self) -> str | None:
-        """The message that the session accepted last before ours, where the agent's records have such an id."""
-        run, newest = self._run, self._headless.newest
-        return newest(run.store, run.expected) if newest is not None and run.expected else None
+    def _newest(self, session: str) -> str | None:
+        """The message that ``session`` accepted last, where the agent's records have such an id."""
+        newest = self._headless.newest
+        if newest is None:
+            return None
+        return newest(self._run.store, session) if session else ""
 
-    def _completed(self, said: Said) -> Said:
-        """The answer as the agent's records have it, where the output names its turn (`Said.turn`)."""
+    def _completed(self, said: Said, before: str | None) -> Said:
+        """With the turn's id, and the answer as the agent's records have it by that (`Said.turn`)."""
+        newest = self._newest(said.session)
+        if newest and before is not None and newest != before:
+            said = said._replace(turn=newest)
         if not said.turn or not said.ended or said.code:
             return said
         record = import_module(f"shims.{self._run.agent}.sessions").record(self._run.store, said.session, said.turn)

@@ -284,7 +284,7 @@ class StartedTurns:
             delivery = await hands.taken(delivery, attempt, judged.session or attempt.session, "")
             attempt = self._book.attempt(attempt.id) or attempt
         if judged.fate is Fate.ANSWERED:
-            closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False)
+            closed = self._book.advanced(attempt, Evidence.ANSWERED, open=False, turn=judged.turn)
             answer = next((text for text in (judged.text, *judged.later) if closes_with(text, delivery.token)), judged.text)
             await hands.replies.answered(delivery, answer, attempt=closed, recovered=judged.recovered, denied=judged.denied)
         else:

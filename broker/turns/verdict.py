@@ -41,13 +41,15 @@ class Verdict(NamedTuple):
     recovered: str = ""
     denied: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
+    turn: str = ""
+    """By which the agent's records have its answer, where that is not the message's key."""
 
 
 def of_ended(ended: Ended) -> Verdict:
     """By the word of the runner, who has seen the turn to its end."""
     said = ended.said
     if said.ended and not said.code and said.text.strip():
-        return Verdict(Fate.ANSWERED, said.session, said.text, denied=said.denied, later=said.later)
+        return Verdict(Fate.ANSWERED, said.session, said.text, denied=said.denied, later=said.later, turn=said.turn)
     if said.untouched:
         return Verdict(Fate.HELD if said.code == "session_held" else Fate.REFUSED, said.session, "", said.code, said.reason)
     if ended.stopped == INACTIVE:
