@@ -12,17 +12,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from broker.envelope import one_line
 from shims.launch import Product
 
 LONGEST_FAILURE = 300
 """Characters of an agent's own words on a failure that are kept."""
 
 
+NOTHING_RAN = "nothing_ran"
+"""It ended well, and no turn began: the records tell whether the agent had the message before."""
+
 CODES = (
     "turn_failed", "turn_cancelled", "approval_needed", "not_logged_in", "unknown_session", "session_held",
-    "directory_not_trusted", "wrong_session",
+    "session_archived", "directory_not_trusted", "wrong_session", NOTHING_RAN,
 )  # fmt: skip
 """Why a turn has no answer, as `Said.code` and `Hindrance.code` name it."""
+
+
+def in_short(words: str) -> str:
+    """An agent's own words as they may stand in a `Said.reason`."""
+    return one_line(words[: 4 * LONGEST_FAILURE])[:LONGEST_FAILURE]
 
 
 class Order(NamedTuple):
@@ -60,6 +69,10 @@ class Said(NamedTuple):
             or the setting that mends it, where there is one.
         untouched: it is certain that the message never became part of a conversation: sending it again is safe.
         denied: tools that were refused for want of an approval, in order, each once.
+        later: the final messages of turns that the agent ran by itself after ours, while it was still there: what it had left
+            in the background was over. One of them may be the answer, where `text` does not close as it was asked to.
+        turn: the agent's id for the turn, where its output names it: by it `Agent.record` finds the answer, and that one counts
+            before `text`, which may hold a sub-agent's words where the output does not mark them.
     """
 
     session: str = ""
@@ -70,6 +83,8 @@ class Said(NamedTuple):
     reason: str = ""
     untouched: bool = False
     denied: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    turn: str = ""
 
 
 class Hindrance(NamedTuple):
@@ -105,7 +120,8 @@ class Headless:
     Attributes:
         product: what its program is called, and where it may lie.
         arguments: what follows the program's name.
-        input: the bytes of the prompt's file, from text and key. Where `by_file` is off they are the process's whole stdin.
+        input: the bytes of the prompt's file, from text and key. Where `by_file` is off they are the process's whole stdin, and
+            come through a pipe: Claude Code 2.1.197 takes nothing from a file.
         by_file: the prompt is named among the arguments, and stdin is empty.
         output: a reader for one turn's output; its argument is the id that the conversation should have, empty when unknown.
         hindrance: what forbids to go on with a session now, beside its being held: (store, session) → why, or None. Blocking.
@@ -113,6 +129,12 @@ class Headless:
         chooses_id: the id of a new conversation is ours to choose.
         keyed: the key stands in the agent's records, so that they tell what became of the message.
         interrupt: the signal that ends a turn so that it is recorded as interrupted.
+        newest: the agent's id for the message that a session accepted last, empty where there was none yet, None where that
+            cannot be told: (store, session) → id. Blocking. Where it is the same before a turn was started and when its process
+            is gone, the message never got in; else it is a key for `Agent.record`, if nobody else held the session meanwhile.
+            Itself None where the agent's records do not have such an id.
+        resumed_mode: the mode in which a session has to go on because the agent would forget it: (store, session) → what belongs
+            into `Order.mode`, empty where nothing does. Blocking.
         mode_setting: the setting that names a mode; modes: those that it may name, the strictest first; default_mode: what
             a new conversation gets where none is named, empty where the agent decides; new_only: the mode is for those alone.
     """
@@ -131,3 +153,5 @@ class Headless:
     default_mode: str = ""
     new_only: bool = False
     interrupt: int = signal.SIGINT
+    newest: Callable[[str, str], str | None] | None = None
+    resumed_mode: Callable[[str, str], str] = lambda _store, _session: ""

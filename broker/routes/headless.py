@@ -14,7 +14,7 @@ from collections.abc import Callable
 from broker.deliveries import Attempt, Delivery
 from broker.routes import Reach, Unreachable, Wait
 from broker.settings import Grants, caller_settings
-from broker.turns.allowed import allowed, find_program
+from broker.turns.allowed import Allowed, allowed, find_program
 from broker.turns.environment import child_environment
 from broker.turns.files import Run
 from broker.turns.started import ROUTE, StartedTurns
@@ -79,7 +79,7 @@ class HeadlessRoute:
         target, headless = _described(delivery)
         assert headless is not None
         may = allowed(target.name, headless, delivery.settings, self._grants().values)
-        mode = may.mode if not (delivery.session and headless.new_only) else ""
+        mode = await asyncio.to_thread(_mode, headless, may, delivery)
         order = Order(
             delivery.session, reach.session, delivery.key, self._turns.prompt(attempt.id), delivery.cwd, may.model, mode
         )
@@ -128,6 +128,15 @@ class HeadlessRoute:
             conversation=delivery.conversation,
             trusted_path=os.environ.get("PATH", ""),
         )
+
+
+def _mode(headless: Headless, may: Allowed, delivery: Delivery) -> str:
+    """The strictest of what was asked for and what the session is in (EN-17)."""
+    if not delivery.session:
+        return may.mode
+    asked = "" if headless.new_only else may.mode
+    modes = [mode for mode in (asked, headless.resumed_mode(delivery.store, delivery.session)) if mode]
+    return min(modes, key=lambda mode: headless.modes.index(mode) if mode in headless.modes else 0, default="")
 
 
 def _described(delivery: Delivery) -> tuple[Agent, Headless | None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from shims.agent import Agent, Origin, SameAgent
 from shims.claude import live, sessions
+from shims.claude.resume import HEADLESS
 from shims.claude.shelf import SHELF
 from shims.hazards import break_mentions
 
@@ -52,4 +53,5 @@ AGENT = Agent(
     named_by_files=True,  # the registry that the stream's name may come from lags behind a rename (2.1.332)
     store_variable="CLAUDE_CONFIG_DIR",
     default_store=".claude",
+    headless=HEADLESS,
 )

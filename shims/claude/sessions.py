@@ -61,3 +61,12 @@ def moved(store: str, session: str, ours: Collection[str]) -> float:
         return search_back(path, lambda lines: transcript.last_of_others(lines, ours)) if path is not None else 0.0
     except OSError:
         return 0.0
+
+
+def mode(store: str, session: str) -> str:
+    """The permission mode of the last prompt in ``session``; empty when its records do not say."""
+    try:
+        path = find(store, session)
+        return search_back(path, transcript.mode) if path is not None else ""
+    except OSError:
+        return ""

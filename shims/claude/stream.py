@@ -159,7 +159,7 @@ class ClaudeStream:
     def from_agent(self, line: bytes, whole: bool, now: float) -> None:
         self._now = now
         if not whole:
-            if _RESULT in line and (line.startswith(_TYPE + b'result"') or not line.startswith(_TYPE)):
+            if may_be_result(line):
                 self._result({}, seen=False)
             return
         message = parse_object(line)
@@ -300,16 +300,8 @@ class ClaudeStream:
         if self._current is not None:
             return "busy"
         self._current = _Injection(order.attempt, order.key, order.token)
-        line = {
-            "type": "user",
-            "message": {"role": "user", "content": order.text},
-            "parent_tool_use_id": None,
-            "session_id": self._session,
-            "uuid": order.key,
-            "priority": "later",
-            "client_composed": True,  # 2.1.332: no slash commands, no @file; 2.1.197 ignores it and has the envelope
-        }
-        self.writes.append(Write(_line(line), order.attempt, message=True))
+        line = user_line(order.text, order.key, self._session)
+        self.writes.append(Write(line, order.attempt, message=True))
         return ""
 
     def may_write(self, write: Write) -> bool:
@@ -376,6 +368,25 @@ class _Injection:
         """It is out of the agent's queue."""
         self.taken = False
         """Its echo was seen: the next result is its turn's."""
+
+
+def user_line(text: str, key: str, session: str = "") -> bytes:
+    """A message of ours as a line of input, with its end."""
+    line = {
+        "type": "user",
+        "message": {"role": "user", "content": text},
+        "parent_tool_use_id": None,
+        "session_id": session,
+        "uuid": key,
+        "priority": "later",
+        "client_composed": True,  # 2.1.332: no slash commands, no @file; 2.1.197 ignores it and has the envelope
+    }
+    return _line(line)
+
+
+def may_be_result(line: bytes) -> bool:
+    """Whether a line, or its beginning, is a result's: to be asked of one that is too long to be decoded for nothing."""
+    return _RESULT in line and (line.startswith(_TYPE + b'result"') or not line.startswith(_TYPE))
 
 
 def _status(result: dict[str, Any]) -> str:

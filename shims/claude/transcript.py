@@ -95,6 +95,15 @@ def _tell_input(fold: Fold, entry: dict[str, Any]) -> None:
         fold.begins()
 
 
+def mode(lines: Iterable[bytes]) -> str:
+    """The permission mode of the last prompt in ``lines``; empty when they do not say."""
+    found = ""
+    for line in lines:
+        if b'"promptSource"' in line and (entry := parse_object(line)).get("type") == "user":
+            found = str(entry.get("permissionMode") or "") if entry.get("isSidechain") is not True else found
+    return found
+
+
 def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:
     """When the last record of a turn was written that no message of ours began; ``ours`` are the uuids of our messages.
 

@@ -445,7 +445,7 @@ def test_interrupt_kills_a_running_command(home: Home, gate: Path) -> None:
     agent.control("interrupt")
     (result,) = agent.results(1)
     assert (result["terminal_reason"], result["num_turns"]) == ("aborted_tools", 3)
-    assert agent.end() == 0
+    assert agent.end() == 1
     assert not (home.work / "made").exists()
 
 
@@ -510,6 +510,38 @@ def test_a_failed_request_is_a_success_that_is_an_error(home: Home, version: str
     assert (result["subtype"], result["is_error"]) == ("success", True)
     assert result["terminal_reason"] == ("api_error" if version == MODERN else "completed")
     assert result["result"] == "API Error: 400 no capacity"
+    assert agent.end() == 1
+
+
+@versions
+def test_the_exit_status_is_that_of_the_last_result(home: Home, version: str) -> None:
+    agent = home.start(version=version)
+    failed, done = agent.say("[[fail no capacity]]"), agent.say("[[say fine]]", priority="later")
+    agent.results(2)
+    assert agent.end() == 0
+    states = {uuid: agent.lifecycle(uuid)[-1:] for uuid in (failed, done)}
+    assert states == ({failed: ["cancelled"], done: ["completed"]} if version == MODERN else {failed: [], done: []})
+
+
+@versions
+def test_nobody_is_asked_without_a_client_that_answers(home: Home, version: str) -> None:
+    agent = home.start("-p", version=version, panel=False)
+    agent.say('[[tool Bash {"command":"touch made"} ;; say without]]')
+    assert agent.end() == 0
+    (result,) = agent.results(1)
+    (denial,) = result["permission_denials"]
+    assert (result["result"], denial["tool_name"]) == ("without", "Bash")
+    noted = [frame["tool_use_id"] for frame in agent.frames if frame.get("subtype") == "permission_denied"]
+    assert noted == ([denial["tool_use_id"]] if version == MODERN else [])
+    assert not (home.work / "made").exists()
+
+
+@versions
+def test_a_mode_that_it_does_not_know_is_refused(home: Home, version: str) -> None:
+    for mode, accepted in {"plan": True, "default": True, "manual": version == MODERN, "whatever": False}.items():
+        agent = home.start("-p", f"--permission-mode={mode}", version=version, panel=False)
+        assert agent.end() == (0 if accepted else 1), mode
+        assert not agent.frames
 
 
 # text hazards

@@ -32,7 +32,8 @@ class Frames:
         self._results = 0
         self.session_id = session_id
         self.silent = False
-        self.last_result: dict[str, Any] = {}
+        self.failed = False
+        """The last result was an error: the exit status at the end of input."""
 
     def write(self, frame: dict[str, Any]) -> None:
         """One line, exactly as given."""
@@ -107,6 +108,12 @@ class Frames:
     def mode(self, mode: str) -> None:
         self.send({"type": "system", "subtype": "status", "status": None, "permissionMode": mode})
 
+    def denied(self, tool: str, tool_use_id: str, reason: str) -> None:
+        """A tool was denied without anybody having been asked (2.1.332 only)."""
+        if self._options.modern:
+            named = {"tool_name": tool, "tool_use_id": tool_use_id, "message": reason}
+            self.send({"type": "system", "subtype": "permission_denied", **named})
+
     # conversation
 
     def echo(self, content: Any, uuid: str, *, again: bool = False) -> None:
@@ -162,7 +169,7 @@ class Frames:
         if self._options.modern:
             frame = {**usage, **fields, "type": "result", "queued_turn_count": 0, "result_index": self._results}
         self._results += 1
-        self.last_result = {**frame, "session_id": self.session_id}
+        self.failed = frame["is_error"] is True
         self.send(frame)
 
 

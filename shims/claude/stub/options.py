@@ -68,6 +68,7 @@ class Options:
         "entrypoint",
         "env",
         "forks",
+        "logged_out",
         "may_bypass",
         "mcp_servers",
         "mode",
@@ -106,6 +107,13 @@ class Options:
         self.name = flags.get("--name") or flags.get("-n")
         skips = "--dangerously-skip-permissions" in flags
         self.mode = flags.get("--permission-mode") or ("bypassPermissions" if skips else "default")
+        if self.modern and self.mode == "manual":
+            self.mode = "default"  # its new name
+        if self.mode not in MODES:
+            choices = ", ".join("manual" if self.modern and mode == "default" else mode for mode in MODES)
+            named = f"option '--permission-mode <mode>' argument '{self.mode}'"
+            raise UsageError(f"error: {named} is invalid. Allowed choices are {choices}.")
+        self.logged_out = bool(env.get("STUB_CLAUDE_LOGGED_OUT"))
         self.may_bypass = skips or self.mode == "bypassPermissions" or "--allow-dangerously-skip-permissions" in flags
         allowed = flags.get("--allowedTools") or flags.get("--allowed-tools") or ""
         self.allowed = [rule.strip() for rule in allowed.split(",") if rule.strip()] + self._allow_rules()

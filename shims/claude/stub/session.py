@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 
 from shims.claude.stub import transcript as store
 from shims.claude.stub.backlog import NOW, Backlog, Message
@@ -43,14 +44,18 @@ class Session:
         self.mode = options.mode
         self.hung_up = False
         self.status = 0
+        self.leaving = False
+        """A signal has interrupted the turn: it is the last one."""
         self._turn: Turn | None = None
-        self._leaving = False
 
     def listen(self) -> None:
         """Takes lines and signals from now on."""
         self.loop.on_signal(signal.SIGTERM, lambda: self.leave(128 + signal.SIGTERM))
         self.loop.on_signal(signal.SIGHUP, lambda: self.leave(128 + signal.SIGHUP))
         self.loop.on_signal(signal.SIGINT, self._on_interrupt_signal)
+        if not self.options.modern and stat.S_ISREG(os.fstat(0).st_mode):
+            self.loop.ready.append(lambda: self._on_end(b""))  # 2.1.197 takes nothing from a file
+            return
         Lines(self.loop, 0, self._on_line, self._on_end)
 
     def leave(self, status: int) -> None:
@@ -228,12 +233,12 @@ class Session:
 
     def _pump(self) -> None:
         """Starts what waits, one thing at a time; exits after the last one when the client is gone."""
-        while self._turn is None and not self._leaving:
+        while self._turn is None and not self.leaving:
             messages = self.backlog.take()
             if not messages:
                 self.registry.set_status("idle")
                 if self.hung_up:
-                    self.leave(0)
+                    self.leave(int(self.frames.failed))
                 return
             first = messages[0]
             if not first.asks:
@@ -249,7 +254,7 @@ class Session:
         await turn.run()
         self._turn = None
         self.frames.state("idle")
-        if self._leaving:
+        if self.leaving:
             self.leave(0)
         self._pump()
 
@@ -283,7 +288,7 @@ class Session:
         if self._turn is None:
             self.leave(0)
         else:
-            self._leaving = True
+            self.leaving = True
             self._turn.interrupt()
 
 
@@ -312,13 +317,15 @@ def find_resumed(options: Options, wanted: str) -> str:
     if is_uuid(wanted):
         path = store.find(options, wanted)
         if path is None:
-            raise NoConversationError(wanted)
+            raise NoConversationError(wanted, f"No conversation found with session ID: {wanted}")
         return path
     path = store.find_title(options, wanted)
     if path is None:
-        raise UsageError(
+        raise NoConversationError(
+            uuid4(),
             "Error: --resume requires a valid session ID or session title when used with --print. "
-            f'Provided value "{wanted}" is not a UUID and does not match any session title.'
+            "Usage: claude -p --resume <session-id|title>. "
+            f'Provided value "{wanted}" is not a UUID and does not match any session title.',
         )
     return path
 
@@ -336,10 +343,10 @@ def take_up(options: Options, path: str) -> Transcript:
 
 
 class NoConversationError(UsageError):
-    """``--resume`` with an id that has no conversation: said on stderr and as a result frame."""
+    """``--resume`` with what names no conversation: said on stderr and as a result frame."""
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(f"No conversation found with session ID: {session_id}")
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(reason)
         self.session_id = session_id
 
 

@@ -88,6 +88,9 @@ class Turn:
     async def run(self) -> None:
         """The whole turn."""
         self._take_in()
+        if self._session.options.logged_out:
+            self._fail("Not logged in · Please run /login", "authentication_failed", None)
+            return
         prompt, done = self._prompt, 0
         while True:
             self._frames.requesting(self._uuids())
@@ -97,7 +100,7 @@ class Turn:
             except (OSError, ValueError) as error:
                 step, gate = Step("fail", text=str(error)), None
             if step.verb == "fail":
-                self._fail(step.text)
+                self._fail(f"API Error: 400 {step.text}", "unknown", 400)
                 return
             if step.verb != "tool":
                 await self._speak(step.text, gate)
@@ -177,7 +180,8 @@ class Turn:
         if self._interrupted.done or self._preempted.done:
             self._say(message_id, half, None, aborted=True)
             if self._interrupted.done:
-                self._note_interruption("[Request interrupted by user]")
+                # 2.1.197 is gone before it has written that down.
+                self._note_interruption("[Request interrupted by user]", kept=self._modern or not self._session.leaving)
                 self._finish_interrupted("aborted_streaming", None)
             else:
                 self._finish(half, "aborted_streaming", None)
@@ -228,7 +232,9 @@ class Turn:
             arguments = answer
         elif decision == "deny":
             self._deny(tool, arguments, tool_use_id)
-            return Outcome(f"Claude requested permissions to use {tool}, but you haven't granted it yet.", is_error=True)
+            reason = f"Claude requested permissions to use {tool}, but you haven't granted it yet."
+            self._frames.denied(tool, tool_use_id, reason)
+            return Outcome(reason, is_error=True)
         outcome = await session.tools.run(tool, arguments, tool_use_id, self._frames.session_id, self._interrupted)
         return Outcome(REJECTED, is_error=True) if self._interrupted.done else outcome
 
@@ -261,19 +267,18 @@ class Turn:
     def _deny(self, tool: str, arguments: Any, tool_use_id: str) -> None:
         self._denials.append({"tool_name": tool, "tool_use_id": tool_use_id, "tool_input": arguments})
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, text: str, kind: str, status: int | None) -> None:
         """The model request fails: a message of the agent's own, and a result that is an error."""
-        text = f"API Error: 400 {reason}"
         self._flush_echoes()
         message_id = "msg_" + uuid4()
         content = [{"type": "text", "text": text}]
         message = assistant_message(message_id, content, "stop_sequence", modern=self._modern)
         uuid = self._record.chain({"type": "assistant", "message": message, "isApiErrorMessage": True})
-        marks: dict[str, Any] = {"error": "unknown"}
+        marks: dict[str, Any] = {"error": kind}
         if self._modern:
-            marks |= {"is_api_error_message": True, "api_error_status": 400, **self._marks(0)}
+            marks |= {"is_api_error_message": True, "api_error_status": status, **self._marks(0)}
         self._frames.assistant(message_id, content, marks, uuid, stop_reason="stop_sequence")
-        self._finish(text, "api_error" if self._modern else "completed", "stop_sequence", is_error=True)
+        self._finish(text, "api_error" if self._modern else "completed", "stop_sequence", is_error=True, status=status)
 
     # frames of a message
 
@@ -322,9 +327,9 @@ class Turn:
 
     # the end
 
-    def _note_interruption(self, text: str) -> None:
+    def _note_interruption(self, text: str, *, kept: bool = True) -> None:
         content = [{"type": "text", "text": text}]
-        uuid = self._record.chain({"type": "user", "message": {"role": "user", "content": content}})
+        uuid = self._record.chain({"type": "user", "message": {"role": "user", "content": content}}) if kept else uuid4()
         self._own_users += 1
         self._frames.user(content, {}, uuid)
 
@@ -340,12 +345,14 @@ class Turn:
             }
         )
 
-    def _finish(self, text: str, reason: str, stop_reason: str | None, *, is_error: bool = False) -> None:
+    def _finish(
+        self, text: str, reason: str, stop_reason: str | None, *, is_error: bool = False, status: int | None = None
+    ) -> None:
         self._end(
             {
                 "subtype": "success",
                 "is_error": is_error,
-                "api_error_status": 400 if is_error else None,
+                "api_error_status": status,
                 "result": text,
                 "stop_reason": stop_reason,
                 "terminal_reason": reason,
@@ -354,7 +361,7 @@ class Turn:
 
     def _end(self, fields: dict[str, Any]) -> None:
         self._flush_echoes()
-        whole = fields["terminal_reason"] in ("completed", "api_error")
+        whole = fields["terminal_reason"] == "completed"
         for message in self._folded if whole else ():
             self._frames.lifecycle(message, "completed")
         marks: dict[str, Any] = {}
