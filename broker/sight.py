@@ -7,6 +7,7 @@ read. Everything is in memory; nobody waits for a disk here.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 
 from broker.callers import Caller
@@ -18,6 +19,11 @@ from broker.pins import Pins
 from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, focusable
 from shims.agent import Agent
+
+_BEGUN = 1.0
+"""Seconds that a session gets to be known that nobody knows and whose id is given: it may have begun a moment ago (SE-14)."""
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _PATIENCE = 5.0
 """Seconds that a call waits for records that are read for the first time."""
@@ -42,6 +48,9 @@ class Sight:
         held: Mapping[str, tuple[ProcessId, ...]] = {}
         if not self._decided_by_panels(asked):
             await self._indexer.ready([store], _PATIENCE)
+            for begun in {pin.session if pin is not None else "", asked.session if _ID.fullmatch(asked.session) else ""} - {""}:
+                if not any(state.id == begun for _, state in self._panels.sessions(target.name)):
+                    await self._indexer.known(store, begun, _BEGUN)
             held = await self.held(target, store)
         return Seen(self._panels, store, pin, held, moved)
 

@@ -79,6 +79,16 @@ class Indexer:
                 return False
         return True
 
+    async def known(self, store: Store, session: str, patience: float) -> bool:
+        """Waits until a session, which may have begun a moment ago, is known; False after ``patience`` seconds."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while store.session(session) is None:
+            try:
+                await asyncio.wait_for(self._news.wait(), max(0.0, deadline - asyncio.get_running_loop().time()))
+            except asyncio.TimeoutError:
+                return False
+        return True
+
     def _look(self, number: int, store: Store) -> int:
         """Asks for a look at a store of which nothing is told by itself; the turn that it is, 0 where none is needed."""
         if store.watched or number not in self._answered:

@@ -2,7 +2,7 @@
 
 Owns the agent's process group, its output, and the clock of its inactivity. Needs no broker: it is told what to do by the
 files of the turn (`broker.turns.files`, whose directory is its argument), and tells what happened there. SIGTERM ends the
-turn. Runs isolated and without site packages; it is the last one to look whether anybody holds the session, right before
+turn. Runs isolated; it is the last one to look whether anybody holds the session, right before
 the agent is started (DE-52, DE-53).
 """
 

@@ -44,6 +44,9 @@ _AFTER_KILL = 5.0
 
 _AGAIN = 1.0
 
+_STARTS = 3
+"""Attempts of one delivery after which a turn that was never started is given up."""
+
 
 class Hands(Protocol):
     """What started turns ask of the carrier."""
@@ -143,7 +146,7 @@ class StartedTurns:
         files.create(run, prompt)
         own = {name: value for name, value in os.environ.items() if name == "CROSS_AGENT_FAIL_POINTS"}
         runner = subprocess.Popen(
-            (sys.executable, "-I", "-S", _PROGRAM, files.path),
+            (sys.executable, "-I", _PROGRAM, files.path),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**environment, **own, "CROSS_AGENT_HOME": self._home},
@@ -275,6 +278,8 @@ class StartedTurns:
 
     async def _settle(self, attempt: Attempt, delivery: Delivery, judged: Verdict) -> None:
         hands = self._listening()
+        if judged.fate is Fate.NEVER and len(self._book.store.attempts_of(delivery.id)) >= _STARTS:
+            judged = Verdict(Fate.REFUSED, code="cannot_start", reason="what should run its turn died before it had begun, each time")
         if judged.fate is Fate.NEVER or (judged.fate is Fate.HELD and delivery.state is State.DELIVERING):
             event = Event.NEVER if judged.fate is Fate.NEVER else Event.BUSY
             await self._book.apply(delivery, event, attempt=replace(attempt, open=False))
