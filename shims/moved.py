@@ -10,22 +10,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from shims import tail
 
+T = TypeVar("T")
+
 _SPANS = (tail.TAIL, 32 << 20)
-"""Bytes of the end that are looked at, the second only where the first holds turns of ours alone."""
+"""Bytes of the end that are looked at, the second only where the first tells nothing."""
 
 
-def search_back(path: str, last_of_others: Callable[[Iterable[bytes]], float]) -> float:
-    """What ``last_of_others`` finds in the end of the file ``path``; 0 when it finds nothing. Raises OSError."""
+def search_back(path: str, look: Callable[[Iterable[bytes]], T]) -> T:
+    """What ``look`` finds in the end of the file ``path``, further back only where it finds nothing. Raises OSError."""
     size = os.path.getsize(path)
     for span in _SPANS:
-        found = last_of_others(tail.last_lines(path, span))
+        found = look(tail.last_lines(path, span))
         if found or span >= size:
-            return found
-    return 0.0
+            break
+    return found
 
 
 def moment(entry: dict[str, Any]) -> float:

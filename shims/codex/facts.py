@@ -52,6 +52,11 @@ def named(name: str) -> Named | None:
         return Named(thread, 0.0)
 
 
+def is_thread(name: str) -> bool:
+    """Whether ``name`` is a thread's id, as Codex writes it; what is none it takes for a name."""
+    return _THREAD.fullmatch(name) is not None and name == name.lower()
+
+
 def locked(name: str) -> str:
     """The thread whose writer's lock is called ``name``; empty when it is none."""
     match = _LOCK.fullmatch(name)

@@ -72,13 +72,43 @@ def moved(store: str, thread: str, ours: Collection[str]) -> float:
         return 0.0
 
 
-def _waits(store: str, thread: str, key: str) -> bool:
-    """Whether the message waits in the thread's queue. Raises sqlite3.Error for a schema we do not know."""
+def archived(path: str) -> bool:
+    """Whether the rollout at ``path`` is one that was put away."""
+    return os.path.basename(os.path.dirname(path)) == "archived_sessions"
+
+
+def newest(store: str, thread: str) -> str | None:
+    """The turn of ``thread`` that began last, by which `record` finds it; empty when there was none, None when nothing tells."""
+    path = find(store, thread)
+    try:
+        if path is None:
+            return "" if _never_used(store, thread) else None
+        return search_back(path, transcript.newest) or ("" if os.path.getsize(path) <= tail.TAIL else None)
+    except (OSError, sqlite3.Error):
+        return None
+
+
+def sandbox(store: str, thread: str) -> str:
+    """In which sandbox the last turn of ``thread`` ran; empty when its records do not say."""
+    path = find(store, thread)
+    try:
+        return search_back(path, transcript.sandbox) if path is not None else ""
+    except OSError:
+        return ""
+
+
+def queued(store: str, thread: str) -> list[str]:
+    """What waits in the thread's queue, as Codex wrote it. Raises sqlite3.Error for a schema we do not know."""
     path = _queue(store)
     if not os.path.exists(path):
-        return False
-    rows = _rows(path, "SELECT payload_json FROM queued_items WHERE thread_id = ?", thread)
-    return any(as_object(parse_object(row[0].encode()).get("UserInput")).get("client_id") == key for row in rows)
+        return []
+    return [row[0] for row in _rows(path, "SELECT payload_json FROM queued_items WHERE thread_id = ?", thread)]
+
+
+def _waits(store: str, thread: str, key: str) -> bool:
+    """Whether the message waits in the thread's queue. Raises sqlite3.Error for a schema we do not know."""
+    items = (as_object(parse_object(item.encode()).get("UserInput")) for item in queued(store, thread))
+    return any(item.get("client_id") == key for item in items)
 
 
 def _never_used(store: str, thread: str) -> bool:

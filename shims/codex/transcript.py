@@ -18,7 +18,7 @@ from shims.stream import closes_with
 
 
 def record_of(before: Iterable[bytes], lines: Iterable[bytes], key: str) -> Record:
-    """What the records say of the message with client id ``key``.
+    """What the records say of the message with client id ``key``, or of the turn with that id.
 
     Args:
         before: lines that stand before its first mention (the turn that had begun), oldest first.
@@ -36,6 +36,7 @@ def record_of(before: Iterable[bytes], lines: Iterable[bytes], key: str) -> Reco
             if taken:
                 return Record(Found.INTERRUPTED, turn=turn)  # the next turn began: this one never ended
             turn = str(event.get("turn_id"))
+            taken = turn == key
         elif not taken:
             taken = _client_id(event) == key
             turn = str(event.get("turn_id") or turn) if taken else turn
@@ -87,6 +88,27 @@ def _tell_end(fold: Fold, event: dict[str, Any], when: float) -> None:
         fold.breaks()
     else:
         fold.ends(when, str(text or ""))
+
+
+def newest(lines: Iterable[bytes]) -> str:
+    """The last turn in ``lines`` that has begun, which is known before the model sees its message; empty without any."""
+    found = ""
+    for line in lines:
+        if b'"task_started"' in line and (event := _event(line)).get("type") == "task_started":
+            found = str(event.get("turn_id"))
+    return found
+
+
+def sandbox(lines: Iterable[bytes]) -> str:
+    """In which sandbox the last turn in ``lines`` ran, as Codex calls it; empty when they do not say.
+
+    Each turn begins with a ``turn_context`` (0.147.0 to 0.171.0).
+    """
+    found = ""
+    for line in lines:
+        if b'"turn_context"' in line and (entry := parse_object(line)).get("type") == "turn_context":
+            found = str(as_object(as_object(entry.get("payload")).get("sandbox_policy")).get("type") or "")
+    return found
 
 
 def last_of_others(lines: Iterable[bytes], ours: Collection[str]) -> float:

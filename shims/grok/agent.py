@@ -9,6 +9,7 @@ from typing import Any
 from broker.processes import ProcessId
 from shims.agent import Agent, Origin, SameAgent
 from shims.grok import live, sessions
+from shims.grok.resume import HEADLESS
 from shims.grok.shelf import SHELF
 from shims.hazards import break_mentions
 
@@ -60,5 +61,6 @@ AGENT = Agent(
     default_store=".grok",
     session_variable="GROK_SESSION_ID",  # one server process per session, also of two sessions of one process (1.0.41)
     leads=lambda arguments: arguments[1:3] == ["agent", "leader"],  # what it tells its servers stays right (1.0.41)
+    headless=HEADLESS,
     named_by_files=True,  # the extension keeps its tabs' names to itself (1.0.4)
 )

@@ -18,6 +18,9 @@ from shims.grok import transcript
 from shims.jsonline import as_object
 from shims.moved import search_back
 
+SUMMARY = "summary.json"
+UPDATES = "updates.jsonl"
+
 _TAIL = 8 << 20
 """Bytes of the end that hold the latest turns: tool output is in the same file (SE-08)."""
 
@@ -36,12 +39,14 @@ def record(store: str, session: str, key: str) -> Record:
     folder = find(store, session)
     if folder is None:
         return Record(Found.UNKNOWN)
-    updates = os.path.join(folder, "updates.jsonl")
+    updates = os.path.join(folder, UPDATES)
     try:
         lines = _from_first(updates, key)
         if lines:
             return transcript.record_of(lines, key)
-        last = str(_summary(folder).get("request_id") or "")
+        last = newest(store, session)
+        if last is None:
+            return Record(Found.UNKNOWN)
         if not last:
             return Record(Found.ABSENT)
         turn = transcript.turn_of(_from_first(updates, last), last)
@@ -55,7 +60,7 @@ def answer_naming(store: str, session: str, token: str) -> Record:
     if folder is None:
         return Record(Found.UNKNOWN)
     try:
-        return transcript.answer_naming(tail.last_lines(os.path.join(folder, "updates.jsonl"), _TAIL), token)
+        return transcript.answer_naming(tail.last_lines(os.path.join(folder, UPDATES), _TAIL), token)
     except OSError:
         return Record(Found.UNKNOWN)
 
@@ -65,7 +70,7 @@ def latest(store: str, session: str, after: float) -> Latest:
     if folder is None:
         return Latest()
     try:
-        return transcript.latest(tail.last_lines(os.path.join(folder, "updates.jsonl"), _TAIL), after)
+        return transcript.latest(tail.last_lines(os.path.join(folder, UPDATES), _TAIL), after)
     except OSError:
         return Latest()
 
@@ -76,9 +81,20 @@ def moved(store: str, session: str, ours: Collection[str]) -> float:
     if folder is None:
         return 0.0
     try:
-        return search_back(os.path.join(folder, "updates.jsonl"), lambda lines: transcript.last_of_others(lines, ours))
+        return search_back(os.path.join(folder, UPDATES), lambda lines: transcript.last_of_others(lines, ours))
     except OSError:
         return 0.0
+
+
+def newest(store: str, session: str) -> str | None:
+    """The id of the prompt that was accepted last: empty when there was none yet, None when that cannot be told."""
+    folder = find(store, session)
+    if folder is None:
+        return ""
+    try:
+        return str(_summary(folder).get("request_id") or "")
+    except (OSError, ValueError):
+        return None
 
 
 def _from_first(path: str, key: str) -> list[bytes]:
@@ -89,5 +105,5 @@ def _from_first(path: str, key: str) -> list[bytes]:
 
 
 def _summary(folder: str) -> dict[str, Any]:
-    with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
+    with open(os.path.join(folder, SUMMARY), encoding="utf-8") as file:
         return as_object(json.load(file))

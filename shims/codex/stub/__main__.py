@@ -17,8 +17,12 @@ def main() -> int:
     if "--version" in sys.argv[1:2] or "-V" in sys.argv[1:2]:
         os.write(1, f"codex-cli {options.version}\n".encode())
         return 0
+    if sys.argv[1:2] == ["exec"]:
+        from shims.codex.stub import headless
+
+        return headless.run(options, sys.argv[2:])
     if not serves(sys.argv[1:]):
-        print("error: this stand-in for Codex runs `app-server` on stdio only", file=sys.stderr)
+        print("error: this stand-in for Codex runs `app-server` on stdio and `exec` only", file=sys.stderr)
         return 2
     from shims.codex.stub.server import run
 

@@ -55,14 +55,15 @@ QUEUE_FIELDS: Final = {
 
 
 class AppServer:
-    """One app-server on stdio."""
+    """One app-server: on stdio, or with another ``wire`` in place of its client."""
 
-    def __init__(self, loop: Loop, options: Options, config: Config) -> None:
+    def __init__(self, loop: Loop, options: Options, config: Config, wire: Wire | None = None) -> None:
         self.loop = loop
         self.options = options
         self.config = config
-        self.wire = Wire(loop)
+        self.wire = wire or Wire(loop)
         self.originator = ""
+        self.source = "vscode"  # whoever its client is
         self.experimental = False
         self.threads: dict[str, Thread] = {}
         self._initialized = False
@@ -100,6 +101,13 @@ class AppServer:
             self.loop.on_signal(signal.SIGIO, self._drain_queues)
             submissions.watch(self.options)
         Lines(self.loop, 0, self._on_line, self._on_end)
+
+    def perform(self, method: str, params: dict[str, Any]) -> None:
+        """A request of this process's own, with nobody who would have to shake hands first."""
+        try:
+            self._handlers[method](0, params)
+        except RpcError as error:
+            self.wire.refuse(0, error)
 
     def close(self) -> None:
         """Unloads every thread: nothing of this process stays behind."""

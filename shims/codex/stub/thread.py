@@ -33,7 +33,7 @@ class Thread:
         self.lock = WriterLock(server.options, thread_id)
         self.submissions = Submissions(server.options, thread_id)
         self.name: str | None = None
-        self.source: Any = "vscode"
+        self.source: Any = server.source
         self.thread_source: str | None = None
         self.originator = server.originator
         self.parent_id: str | None = None
@@ -170,6 +170,8 @@ class Thread:
         self.turns.append(record)
         self.updated_at = int(time.time())
         self.rollout.event("task_started", turn_id=record.turn_id, started_at=record.started_at)
+        settings = {"approval_policy": self.approval_policy, "sandbox_policy": {"type": self.sandbox_mode}, "model": "scripted"}
+        self.rollout.write("turn_context", {"turn_id": record.turn_id, "cwd": self.cwd, **settings})
         turn = self.running = Turn(self, record)
         turn.steer(content, client_id)
         self._task = self.server.loop.start(self._run(turn))

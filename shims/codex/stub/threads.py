@@ -52,7 +52,7 @@ class ThreadMethods:
         loaded = server.threads.get(thread_id)
         path = store.find(server.options, thread_id)
         if path is None and (loaded is None or not server.options.has_queue):
-            raise RpcError(f"no rollout found for thread id {thread_id}")
+            raise RpcError(self._missing(thread_id))
         hydrates = params.get("excludeTurns") is not True
         if hydrates and server.options.has_queue:
             server.wire.notify("deprecationNotice", {"summary": DEPRECATED, "details": None})
@@ -68,6 +68,12 @@ class ThreadMethods:
         thread.cwd = params.get("cwd") or thread.cwd
         self._apply(thread, params)
         server.loop.start(self._load(request_id, thread, params, fresh=False))
+
+    def _missing(self, thread_id: str) -> str:
+        archived = store.all_paths(self._server.options, archived=True)
+        if thread_id in map(store.thread_id_of, archived):
+            return f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to unarchive it first."
+        return f"no rollout found for thread id {thread_id}"
 
     def _apply(self, thread: Thread, params: dict[str, Any]) -> None:
         thread.approval_policy = params.get("approvalPolicy") or thread.approval_policy

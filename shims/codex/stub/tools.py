@@ -6,8 +6,9 @@ one: policy, sandbox, the server's approval mode and the tool's annotations deci
 
 from __future__ import annotations
 
-from shims.stub_io import run_shell
+from shims.stub_io import complain, run_shell
 from shims.stub_mcp import Manner, McpError, Server, text_of
+from shims.stub_values import iso_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 PASSED_ON: Final = ("HOME", "LANG", "PATH", "TERM", "USER")  # all that an MCP server gets of the environment
 ASKING: Final = ("on-request", "untrusted")
+NOT_ESCALATED: Final = (
+    "approval policy is Never; reject command — you cannot ask for escalated permissions if the approval policy is Never"
+)
 
 
 async def run_tool(turn: Turn, step: Step, call_id: str) -> str:
@@ -66,7 +70,8 @@ async def run_command(turn: Turn, arguments: dict[str, Any], call_id: str) -> st
         "durationMs": None,
     }
     if escalated and thread.approval_policy == "never":
-        return "approval policy is never; reject command — you should not ask for escalated permissions"
+        complain(f"{iso_now()} ERROR codex_core::tools::router: error={NOT_ESCALATED}")
+        return NOT_ESCALATED
     if thread.approval_policy in ASKING and (escalated or thread.approval_policy == "untrusted"):
         thread.set_status("active", ["waitingOnApproval"])
         turn.start_item(item)
@@ -207,6 +212,8 @@ async def call_server(turn: Turn, entry: McpEntry, server: Server, tool: str, ar
             refusal = await ask_for_call(turn, entry, server, tool, arguments)
         else:
             refusal = "MCP tool call requires approval, but approval policy is never"
+            if not thread.server.options.has_queue:
+                refusal = "user cancelled MCP tool call"  # 0.147
     if refusal is None:
         try:
             result = await server.call(tool, arguments, call_meta(turn, call_id), turn.interrupted)
@@ -269,6 +276,8 @@ def call_meta(turn: Turn, call_id: str) -> dict[str, Any]:
     if options.has_queue:
         metadata |= {"sandbox_mode": thread.sandbox_mode, "codex_version": options.version}
         meta |= {"callId": call_id, "itemId": "fc_" + call_id.removeprefix("call_")}
+    if thread.server.source == "exec":
+        metadata |= {"thread_source": "user", **({"turn_trigger": "exec"} if options.preempts else {})}
     if options.preempts:
         meta |= {"sessionId": root, "windowId": f"{thread.thread_id}:0"}
     return meta

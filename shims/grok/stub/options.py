@@ -1,4 +1,7 @@
-"""What the Grok stub was started with: its command line and its environment. Touches no file."""
+"""What the Grok stub was started with: its command line and its environment. Touches no file.
+
+Owns the reading of both command lines: ``agent stdio``, and ``--prompt-file`` for one turn without a client.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,14 @@ VALUED: Final = frozenset(
     )
 )
 FLAGS: Final = frozenset(("--reauth", "--always-approve", "--no-leader", "--debug"))
+_ONLY: Final = "this stand-in for Grok runs `agent stdio` and `--prompt-file` only"
 AFTER_STDIO: Final = frozenset(("--debug", "--debug-file", "--leader-socket"))
 
 
 class Options:
-    """One call. ``refused`` says why it is none of ``agent [options] stdio``, which is all that a stand-in runs."""
+    """One call. ``refused`` says why it is none of ``agent [options] stdio``."""
 
-    __slots__ = ("always_approve", "cwd", "env", "home", "lingers", "refused", "signed_in", "subagent")
+    __slots__ = ("always_approve", "cwd", "env", "given", "home", "lingers", "refused", "signed_in", "subagent")
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.env = env
@@ -36,11 +40,12 @@ class Options:
         self.lingers = float(env.get("STUB_GROK_LINGERS") or LINGERS)
         self.subagent = env.get("STUB_GROK_SUBAGENT") == "1"
         self.always_approve = False
+        self.given: dict[str, str] = {}
         self.refused = self._read(list(argv))
 
     def _read(self, argv: list[str]) -> str:
         if argv[:1] != ["agent"]:
-            return "this stand-in for Grok runs `agent stdio` only"
+            return _ONLY
         words = argv[1:]
         stdio = False
         while words:
@@ -56,4 +61,37 @@ class Options:
                     return f"a value is required for '{name}' but none was supplied"
                 words.pop(0)
             self.always_approve |= word == "--always-approve"
-        return "" if stdio else "this stand-in for Grok runs `agent stdio` only"
+        return "" if stdio else _ONLY
+
+
+MODES: Final = ("default", "acceptEdits", "auto", "dontAsk", "bypassPermissions", "plan")
+
+
+class TurnOptions(Options):
+    """One turn on the command line; the values as they were given, empty where they were not.
+
+    Of the modes only ``bypassPermissions`` makes a difference to what a stand-in can run; any other counts more than the file.
+    """
+
+    __slots__ = ()
+
+    def _read(self, argv: list[str]) -> str:
+        self.given = dict.fromkeys(("prompt-file", "resume", "session-id", "output-format", "model", "permission-mode"), "")
+        words = argv[:]
+        while words:
+            word = words.pop(0)
+            name, equals, value = word.partition("=")
+            if name[2:] not in self.given or not name.startswith("--"):
+                return f"unexpected argument '{word}' found" if name.startswith("-") else _ONLY
+            if not equals:
+                if not words:
+                    return f"a value is required for '{name}' but none was supplied"
+                value = words.pop(0)
+            self.given[name[2:]] = value
+        if not self.given["prompt-file"] or self.given["output-format"] != "streaming-json":
+            return f"{_ONLY}, the latter with `--output-format streaming-json`"
+        mode = self.given["permission-mode"]
+        self.always_approve = mode == "bypassPermissions"
+        if mode and mode not in MODES:
+            return f"invalid value '{mode}' for '--permission-mode <MODE>'\n  [possible values: {', '.join(MODES)}]"
+        return ""

@@ -37,11 +37,11 @@ _AFTER: Final = ("git_discovery", "finalize_response", "tool_overrides", "respon
 class AgentServer:
     """One ``grok agent stdio``."""
 
-    def __init__(self, loop: Loop, options: Options, config: Config) -> None:
+    def __init__(self, loop: Loop, options: Options, config: Config, wire: Wire | None = None) -> None:
         self.loop = loop
         self.options = options
         self.config = config
-        self.wire = Wire(loop)
+        self.wire = wire or Wire(loop)
         self.echoes = False
         self.status = 0
         self.sessions: dict[str, Session] = {}
@@ -63,10 +63,11 @@ class AgentServer:
     def listen(self) -> None:
         """Takes lines and signals from now on."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self.loop.on_signal(number, partial(self._exit, 128 + number))
+            self.loop.on_signal(number, partial(self.end, 128 + number))
         Lines(self.loop, 0, self._on_line, self._on_end)
 
-    def _exit(self, status: int) -> None:
+    def end(self, status: int) -> None:
+        """The process ends after what it does now."""
         self.status = status
         self.loop.stop()
 
@@ -241,7 +242,7 @@ class AgentServer:
             self.wire.notify("_x.ai/session/setup", {"method": "session/new", "phase": phase, "sessionId": named})
 
 
-def run(options: Options) -> int:
+def run(options: Options, kind: type[AgentServer] = AgentServer) -> int:
     """Runs the process to its end; returns its exit code."""
     try:
         config = Config(options.home)
@@ -249,7 +250,7 @@ def run(options: Options) -> int:
         complain(f"Error loading config.toml: {error}")
         return 1
     loop = Loop()
-    server = AgentServer(loop, options, config)
+    server = kind(loop, options, config)
     try:
         server.listen()
         loop.run()
