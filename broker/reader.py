@@ -111,7 +111,6 @@ class Reader:
                 return await asyncio.create_subprocess_exec(
                     sys.executable,
                     "-I",
-                    "-S",
                     _PROGRAM,
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,

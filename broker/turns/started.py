@@ -44,6 +44,8 @@ _AFTER_KILL = 5.0
 
 _AGAIN = 1.0
 
+_DIED_EARLY = "what should run its turn died before it had begun, each time"
+
 _STARTS = 3
 """Attempts of one delivery after which a turn that was never started is given up."""
 
@@ -279,7 +281,7 @@ class StartedTurns:
     async def _settle(self, attempt: Attempt, delivery: Delivery, judged: Verdict) -> None:
         hands = self._listening()
         if judged.fate is Fate.NEVER and len(self._book.store.attempts_of(delivery.id)) >= _STARTS:
-            judged = Verdict(Fate.REFUSED, code="cannot_start", reason="what should run its turn died before it had begun, each time")
+            judged = Verdict(Fate.REFUSED, code="cannot_start", reason=_DIED_EARLY)
         if judged.fate is Fate.NEVER or (judged.fate is Fate.HELD and delivery.state is State.DELIVERING):
             event = Event.NEVER if judged.fate is Fate.NEVER else Event.BUSY
             await self._book.apply(delivery, event, attempt=replace(attempt, open=False))

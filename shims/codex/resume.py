@@ -220,8 +220,7 @@ def _resumed_mode(store: str, session: str) -> str:
 
 
 HEADLESS = Headless(
-    program=PRODUCT.program,
-    elsewhere=PRODUCT.installed,
+    product=PRODUCT,
     arguments=_arguments,
     input=_input,
     by_file=False,

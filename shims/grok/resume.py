@@ -221,8 +221,7 @@ def _transcript(store: str, session: str) -> str:
 
 
 HEADLESS = Headless(
-    program=PRODUCT.program,
-    elsewhere=tuple(place for place in PRODUCT.installed if not place.endswith("*")),
+    product=PRODUCT,
     arguments=_arguments,
     input=_input,
     by_file=True,

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.processes import identify
 from tests.integration.brokers import Brokers
 from tests.integration.panels import McpClient
-from tests.integration.processes import gone_within
-from tests.integration.test_crash import gate, open_gate
 from tests.integration.world import World
 
 AGENTS = ("claude", "codex", "grok")
@@ -27,18 +22,19 @@ class CommandLines(World):
 
     def __init__(self, home: Path, brokers: Brokers) -> None:
         self.bin = home / "agents" / "bin"
-        super().__init__(
-            home, brokers, CROSS_AGENT_DISABLE_HEADLESS="0", PATH=f"{self.bin}{os.pathsep}{os.environ['PATH']}"
-        )
+        super().__init__(home, brokers, CROSS_AGENT_DISABLE_HEADLESS="0", PATH=f"{self.bin}{os.pathsep}{os.environ['PATH']}")
         for agent in AGENTS:
             self._stub(agent)
         self.user = home / "user"
         self.work = home / "work"
         for place in (self.user, self.work):
             place.mkdir()
+        Path(self.home.config).write_text('[grants]\nchild_env = ["XAI_API_KEY"]\n')
 
     def caller(self, **variables: str) -> McpClient:
-        client = self.mcp(**{"HOME": str(self.user), "CROSS_AGENT_SELF": "", **variables})
+        """Somebody who is no agent, whose registration passes on the one key that a stub asks for."""
+        own = {"HOME": str(self.user), "XAI_API_KEY": "k", "CROSS_AGENT_CHILD_ENV": "XAI_API_KEY"}
+        client = self.mcp(**{**own, **variables})
         client.shake_hands()
         return client
 
@@ -50,8 +46,13 @@ class CommandLines(World):
         return {**receipt, **self.requests()[count]}
 
     def send(self, client: McpClient, agent: str, text: str, session: str = "", **arguments: Any) -> dict[str, Any]:
-        named = {"session_id": session} if session else {}
-        answer: dict[str, Any] = client.call(f"send_to_{agent}", message=text, cwd=str(self.work), **named, **arguments)
+        asked: dict[str, Any] = {
+            "message": text,
+            "cwd": str(self.work),
+            **({"session_id": session} if session else {}),
+            **arguments,
+        }
+        answer: dict[str, Any] = client.call(f"send_to_{agent}", **asked)
         return answer
 
 
