@@ -24,7 +24,7 @@ NOTHING_RAN = "nothing_ran"
 
 CODES = (
     "turn_failed", "turn_cancelled", "approval_needed", "not_logged_in", "unknown_session", "session_held",
-    "session_archived", "directory_not_trusted", "wrong_session", NOTHING_RAN,
+    "session_archived", "directory_not_trusted", "wrong_session", "queue_not_empty", "queue_unknown", NOTHING_RAN,
 )  # fmt: skip
 """Why a turn has no answer, as `Said.code` and `Hindrance.code` name it."""
 
@@ -135,6 +135,7 @@ class Headless:
             Itself None where the agent's records do not have such an id.
         resumed_mode: the mode in which a session has to go on because the agent would forget it: (store, session) → what belongs
             into `Order.mode`, empty where nothing does. Blocking.
+        noise: whether a line of output is no sign of life (DE-32).
         mode_setting: the setting that names a mode; modes: those that it may name, the strictest first; default_mode: what
             a new conversation gets where none is named, empty where the agent decides; new_only: the mode is for those alone.
     """
@@ -155,3 +156,4 @@ class Headless:
     interrupt: int = signal.SIGINT
     newest: Callable[[str, str], str | None] | None = None
     resumed_mode: Callable[[str, str], str] = lambda _store, _session: ""
+    noise: Callable[[bytes], bool] = lambda _line: False

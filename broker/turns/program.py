@@ -21,6 +21,7 @@ from broker.failpoints import fail_point
 from broker.paths import find_home
 from broker.processes import ProcessId
 from broker.turns.files import Ended, Run, TurnFiles
+from broker.turns.group import below, kill
 from shims.agent import Found
 from shims.headless import Headless, Output, Said
 from shims.presence import living
@@ -59,6 +60,8 @@ class Runner:
         self._kept = 0
         self._words = b""
         self._begun = False
+        self._alive = False
+        """Whether there was a sign of life since that was looked at last."""
         self._stopped = ""
         self._failure = ""
         self._told = False
@@ -181,8 +184,8 @@ class Runner:
                     waiting.unregister(text)
                 if self._told:
                     self._stop(TOLD)
-                if ready & {out, err}:
-                    idle = 0.0
+                if self._alive:
+                    idle, self._alive = 0.0, False
                     continue
                 idle += min(step, time.monotonic() - since)
                 grown = self._growth()
@@ -220,7 +223,9 @@ class Runner:
             *lines, data = (bytes(self._buffer) + data).split(b"\n")
             self._buffer.clear()
             for line in lines:
+                self._alive |= not self._headless.noise(line)
                 self._feed(line)
+        self._alive |= bool(data)
         if len(self._buffer) < _LONGEST_LINE:
             self._buffer += data
         return True
@@ -259,8 +264,9 @@ class Runner:
         self._told = True
 
     def _stop(self, why: str) -> None:
-        """Ends the whole group (EN-16): as a person would, then less kindly."""
+        """Ends the whole group (EN-16): as a person would, then less kindly; with it whatever has left the group."""
         self._stopped = why
+        descendants = below(self._pid)
         _signal(self._pid, self._headless.interrupt)
         for number, seconds in _MERCY:
             if self._gone_within(seconds):
@@ -268,6 +274,7 @@ class Runner:
             _signal(self._pid, number)
         self._gone_within(60.0)
         _signal(self._pid, signal.SIGKILL)  # whoever of the group is left
+        kill(descendants)
 
     def _gone_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -27,6 +27,7 @@ from broker.replies import FLAG_KILLED, Replies
 from broker.tasks import Tasks
 from broker.turns import verdict
 from broker.turns.files import Ended, Run, TurnFiles
+from broker.turns.group import below, kill
 from broker.turns.verdict import Fate, Verdict
 from shims.agent import Found, Record, agent
 from shims.headless import NOTHING_RAN, Headless, Said
@@ -364,6 +365,12 @@ def _reason(delivery: Delivery, judged: Verdict) -> str:
 
 async def _end_group(leader: ProcessId, interrupt: int) -> None:
     """Ends the agent's whole group; what it has written until then is in its records."""
+    descendants = await asyncio.to_thread(below, leader.pid) if leader.alive() else []
+    await _end(leader, interrupt)
+    await asyncio.to_thread(kill, descendants)
+
+
+async def _end(leader: ProcessId, interrupt: int) -> None:
     for number, seconds in ((interrupt, _MERCY), (signal.SIGKILL, _AFTER_KILL)):
         if not leader.alive():
             return

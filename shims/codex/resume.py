@@ -235,4 +235,5 @@ HEADLESS = Headless(
     default_mode=_STRICTEST,
     new_only=True,
     resumed_mode=_resumed_mode,
+    noise=lambda line: line.startswith(b'{"type":"error"'),
 )
