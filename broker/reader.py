@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from shims.agent import Found, Latest, Record
 
@@ -37,6 +37,18 @@ class Reader:
     async def answer_naming(self, agent: str, store: str, session: str, token: str) -> Record:
         """The finished turn that closes with ``token``; ABSENT when there is none."""
         return await self._record("answer_naming", agent, store, session, token)
+
+    async def answers_naming(self, agent: str, store: str, session: str, tokens: Sequence[str]) -> list[Record]:
+        """What `answer_naming` says of each of ``tokens``, by one process."""
+        head, text = await self._output("answers_naming", agent, store, session, list(tokens))
+        found = _object(head).get("found")
+        if not isinstance(found, list) or len(found) != len(tokens):
+            return [Record(Found.UNKNOWN)] * len(tokens)
+        records, at = [], 0
+        for state, turn, length in found:
+            records.append(Record(Found(state), _decoded(text[at : at + length]), turn))
+            at += length
+        return records
 
     async def latest(self, agent: str, store: str, session: str, after: float) -> Latest:
         """The last finished turn, whether one is open, and what was said after that wall-clock time; empty: nobody knows."""

@@ -60,6 +60,7 @@ class Service:
             could be taken for unknown.
         facts: what is told of the broker process.
         stop: ends it soon.
+        late_watches: the requests whose answer may still come.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Service:
         gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
         stop: Callable[[], None],
+        late_watches: Callable[[], list[dict[str, Any]]],
     ) -> None:
         self._home = home
         self._panels = panels
@@ -88,6 +90,7 @@ class Service:
         self._gathered = gathered
         self._facts = facts
         self._stop = stop
+        self._late_watches = late_watches
 
     async def caller(self, process: ProcessId, meta: Mapping[str, Any], opened: McpOpen) -> Caller:
         """Who is behind an MCP process; waits briefly for shims that are known to be on their way."""
@@ -117,7 +120,7 @@ class Service:
         view = await self._view(asking, tuple(agents()))
         return {
             "ok": True,
-            **status.overview(self._book, view),
+            **status.overview(self._book, view, self._late_watches()),
             "targets": [await self._target(asking, agent) for agent in agents().values()],
             "pins": [
                 {"agent": pin.agent, "cwd": pin.place, "session": pin.session, "set_by": "caller" if pin.by_caller else "bridge"}
@@ -161,7 +164,7 @@ class Service:
             return self._facts()
         if operation == "overview":
             view = await self._view(Asking(Caller(), "/", "/", "any", {}, DEFAULT_ACTIVE), tuple(agents()))
-            return {**status.overview(self._book, view), "server_process": self._facts()}
+            return {**status.overview(self._book, view, self._late_watches()), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
         if operation == "events":
