@@ -215,7 +215,7 @@ class Late:
                 await self._save(longer)
 
     async def _save(self, watch: LateWatch) -> None:
-        await self._book.store.write(lambda transaction: transaction.save_watch(watch))
+        await self._book.store.write(lambda transaction: transaction.update_watch(watch))
 
     # what to make of it
 

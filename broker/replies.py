@@ -203,7 +203,7 @@ class Replies:
             if returns:
                 added.append(transaction.add_delivery(message, body))
             if watch is not None:
-                transaction.save_watch(watch)
+                transaction.add_watch(watch)
 
         ended = await self._book.apply(
             request,

@@ -307,8 +307,12 @@ class Transaction:
         self.update_delivery(changed, now.state)
         return changed
 
-    def save_watch(self, watch: LateWatch) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO late_watches VALUES (?, ?)", (watch.request, _record(watch)))
+    def add_watch(self, watch: LateWatch) -> None:
+        self._connection.execute("INSERT INTO late_watches VALUES (?, ?)", (watch.request, _record(watch)))
+
+    def update_watch(self, watch: LateWatch) -> None:
+        """One that is over stays so."""
+        self._connection.execute("UPDATE late_watches SET record = ? WHERE request = ?", (_record(watch), watch.request))
 
     def remove_watch(self, request: str) -> bool:
         """False: somebody else has."""

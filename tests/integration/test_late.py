@@ -6,13 +6,16 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from broker.rendezvous import BrokerRecord
-from tests.integration.lines import Json
+from tests.integration.lines import PATIENCE, Json
 from tests.integration.panels import ClaudePanel, Panel
+from tests.integration.processes import gone_within
 from tests.integration.test_crash import gate, open_both, open_gate, ping
+from tests.integration.test_status import settled
 from tests.integration.world import World
 
 LATE = "=== CROSS-AGENT BRIDGE LATE ANSWER ==="
@@ -58,7 +61,8 @@ def interim(world: World, sender: Panel, target: Panel, marker: str) -> Json:
 
 @pytest.mark.requirement("DE-43", "DE-45", "EN-10", "MC-04")
 @pytest.mark.parametrize(
-    "pair", [("codex", "claude"), ("claude", "codex"), pytest.param(("claude", "grok"), marks=pytest.mark.full)]
+    "pair",
+    [("codex", "claude"), *(pytest.param(pair, marks=pytest.mark.full) for pair in (("claude", "codex"), ("claude", "grok")))],
 )
 def test_a_late_answer_comes_back_through_a_change_of_brokers(world: World, pair: tuple[str, str]) -> None:
     """Two requests to one session, a broker that dies in the middle of the watch, and the answers in the other order."""
@@ -180,3 +184,26 @@ def test_an_answer_whose_tab_stays_closed_is_on_the_record_after_a_minute(world:
     returned = shown["return_delivery"]
     assert (returned["state"], returned["code"], returned["is_undelivered"]) == ("failed", "panel_closed", True)
     assert shown["peer_transcript"]["answer"].startswith("pong M1")
+
+
+@pytest.mark.full
+@pytest.mark.cold
+@pytest.mark.requirement("EN-10", "DE-43")
+def test_a_broker_is_not_idle_while_it_watches_and_no_longer(world: World) -> None:
+    Path(world.home.config).write_text("[broker]\nidle_seconds = 0.5\n")
+    client = world.mcp(CROSS_AGENT_LATE_ANSWER_WATCH="6")  # the test's own process asks nothing: it would stay a client
+    client.shake_hands()
+    target = world.claude()
+    deadline = time.monotonic() + PATIENCE
+    while target.session not in str(client.call("bridge_status", scope="any")["ide_panels"]):
+        assert time.monotonic() < deadline
+    receipt = client.call("send_to_claude", message=ping("M1", "say I will look"), session_id=target.session)
+    settled(client, receipt["delivery_id"], "delivered")
+    answered = time.monotonic()
+    broker = world.broker()
+    target.close()
+    client.close()
+    assert not gone_within(broker.pid, 2)
+    assert gone_within(broker.pid, 10)
+    assert time.monotonic() - answered > 6
+    assert "ended: idle" in world.log()

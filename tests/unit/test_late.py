@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker import late, watches
+from broker.clock import boot_clock
 from broker.closing import closing_token
 from broker.deliveries import Attempt, Delivery, Event, Evidence, Kind, State
 from broker.index.catalogue import Store
@@ -404,6 +405,27 @@ def test_watches_survive_their_broker(tmp_path: Path, *, booted: bool) -> None:
 
     story(tmp_path, before, records)
     story(tmp_path, after, records)
+
+
+@pytest.mark.requirement("DE-43")
+def test_a_night_does_not_end_a_watch_before_anybody_could_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told(house: House) -> None:
+        await house.interim()
+        house.late.turn_ended("claude", "s1")
+        await house.looked()
+        morning = boot_clock() + 8 * 3600
+        monkeypatch.setattr(late, "boot_clock", lambda: morning)
+        house.late.turn_ended("claude", "s1")
+        await house.looked()
+        (watch,) = house.made.store.late_watches()
+        assert watch.left(morning) == pytest.approx(300)
+        monkeypatch.setattr(late, "boot_clock", lambda: morning + 300)  # and the loop's clock with it, as far as one can tell
+        (looks,) = house.late._places.values()
+        looks.looked_awake = 0.0
+        house.late.turn_ended("claude", "s1")
+        await house.until(lambda: len(house.late) == 0)
+
+    story(tmp_path, told)
 
 
 @pytest.mark.requirement("DE-43", "DE-12")
