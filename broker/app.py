@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from broker import VERSION
@@ -25,7 +25,9 @@ from broker.failpoints import fail_point
 from broker.focus import Focus
 from broker.gaps import Gaps
 from broker.index.catalogue import Catalogue, Known
+from broker.index.catalogue import Store as IndexedStore
 from broker.index.indexer import Indexer
+from broker.late import Late
 from broker.logs import DEBUG
 from broker.panels import KnownName, Panel, Panels
 from broker.paths import Home
@@ -113,8 +115,10 @@ class Broker:
         self._mcp = McpSessions()
         self._gathered = asyncio.Event()
         self._tasks = Tasks(log)
-        self._catalogue = Catalogue(self._sessions_changed)
+        self._catalogue = Catalogue(self._sessions_changed, self._records_moved)
         self._indexer = Indexer(home.session_index, self._catalogue, self._tasks)
+        self._busy: dict[tuple[str, str], bool] = {}
+        self._late = Late(self._book, self._reader, self._carrier.replies, self._indexer.open, self._runs_turn)
         sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
         sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route.is_live)
         self._service = Service(
@@ -130,8 +134,8 @@ class Broker:
             grants=self._current_grants,
             gathered=self._gathered,
             facts=self._facts,
+            late_watches=self._late.shown,
         )
-        self._busy: dict[tuple[str, str], bool] = {}
         self._gaps = Gaps() if DEBUG in os.environ else None
         me = identify(os.getpid())
         assert me is not None
@@ -145,6 +149,7 @@ class Broker:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._end, "stopped by a signal")
         self._book.load()
+        self._late.load()
         self._pins.load()
         publish_record(self._home, self._record)
         published()
@@ -238,6 +243,14 @@ class Broker:
                     name = KnownName(known.name, known.title, agents()[agent_name].named_by_files)
                     self._panels.name(panel.process, known.id, name)
 
+    def _records_moved(self, store: IndexedStore, sessions: Collection[str]) -> None:
+        self._carrier.records_moved(store.agent, sessions)
+        self._late.records_moved(store, sessions)
+
+    def _runs_turn(self, agent_name: str, session: str) -> bool:
+        """Whether a panel runs a turn there."""
+        return self._busy.get((agent_name, session), False)
+
     def _stores(self, agent_name: str) -> set[str]:
         """The data directories that panels of this agent use, and its usual one."""
         used = {panel.store for panel in self._panels if panel.agent == agent_name}
@@ -266,6 +279,7 @@ class Broker:
             busy = bool(state.turn_since)
             if not busy and self._busy.get(key) is not False:  # also when first seen: what it ran before is over
                 self._carrier.session_idle(*key)
+                self._late.turn_ended(*key)
             self._busy[key] = busy
             self._carrier.drive((panel.agent, state.id, ""))
         self._carrier.drive((panel.agent, "", str(panel.process)))
@@ -338,7 +352,7 @@ class Broker:
 
     def _idle_over(self) -> None:
         self._idle = None
-        if any(delivery.open for delivery in self._book.deliveries()):
+        if len(self._late) or any(delivery.open for delivery in self._book.deliveries()):
             self._watch_idle()
         else:
             self._end("idle")
@@ -362,6 +376,7 @@ class Broker:
         self._mcp.close_all()
         self._claims.close()
         self._indexer.close()
+        self._late.close()
         self._carrier.close()
         self._turns.close()
         self._settlement.close()

@@ -170,6 +170,27 @@ class Book:
         self._publish(changed)
         return changed
 
+    async def amend(
+        self, identifier: str, change: Callable[[Delivery], Delivery], also: Callable[[Transaction], None] | None = None
+    ) -> Delivery:
+        """As `annotate`, for one that may be changed from two sides at once: ``change`` gets the row as it is then.
+
+        Raises:
+            LookupError: it is forgotten.
+        """
+
+        def amend(transaction: Transaction) -> Delivery:
+            amended = transaction.amend_delivery(identifier, change)
+            if also is not None:
+                also(transaction)
+            return amended
+
+        changed = await self.store.write(amend)
+        if identifier in self._deliveries:
+            self._deliveries[identifier] = changed
+        self._publish(changed)
+        return changed
+
     async def save_attempt(self, attempt: Attempt) -> None:
         await self.store.write(lambda transaction: transaction.save_attempt(attempt))
         self._remember(attempt)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from broker.pins import Pins
 from broker.reader import Reader
 from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
 from broker.routes import Reach, Route, Unreachable, Wait
+from broker.settings import wait_of
 from broker.tasks import Tasks
 from broker.watch import Watch
 from broker.wire import StageName, StageReport
@@ -98,6 +99,12 @@ class Carrier:
             if (delivery.agent, delivery.session) == (agent_name, session):
                 self._watch.soon(delivery.id)
 
+    def records_moved(self, agent_name: str, sessions: Collection[str]) -> None:
+        """Something was written into the records of these sessions (DE-33)."""
+        for delivery in self._book.deliveries():
+            if delivery.agent == agent_name and delivery.session in sessions:
+                self._watch.moved(delivery.id)
+
     def withdraw(self, delivery: Delivery) -> None:
         """Somebody wants a message back that has not been taken."""
         self.spawn(self._withdraw(delivery.id))
@@ -123,6 +130,10 @@ class Carrier:
                 await self._try(queue[0])
 
     async def _try(self, delivery: Delivery) -> None:
+        if self._replies.is_pointless(delivery):
+            await self._book.apply(delivery, Event.WITHDRAW)
+            self.ended(delivery)
+            return
         if boot_clock() > delivery.deadline:
             await self._expire(delivery, None)
             return
@@ -278,7 +289,8 @@ class Carrier:
             self.ended(delivery)
 
     def _return_may_retry(self, delivery: Delivery) -> bool:
-        return delivery.kind is not Kind.REQUEST and wall_clock() - delivery.created < _RETURN_RETRY
+        age = boot_clock() - (delivery.deadline - wait_of(delivery.settings))
+        return delivery.kind is not Kind.REQUEST and age < _RETURN_RETRY
 
     async def _expire(self, delivery: Delivery, attempt: Attempt | None) -> None:
         waited = int((wall_clock() - delivery.created) // 60)
@@ -329,8 +341,9 @@ class Carrier:
 
     async def _tell_progress(self, delivery: Delivery) -> None:
         """The turn runs, for however long; its sender is told once, when it can read (DE-30)."""
-        if delivery.kind is Kind.REQUEST and self._route.is_idle(delivery.sender_agent, delivery.sender_session):
-            await self._replies.still_working(delivery, "the peer is at work on it")
+        if delivery.kind is Kind.REQUEST:
+            idle = self._route.is_idle(delivery.sender_agent, delivery.sender_session)
+            await self._replies.still_working(delivery, "the peer is at work on it", to_sender=idle)
 
     def again_in(self, seconds: float, delivery: Delivery) -> None:
         """Looks again after what it waits for had some time."""

@@ -28,6 +28,8 @@ class Kind(str, Enum):
     """A request of the session's failed; at most one per request."""
     PROGRESS = "progress"
     """A request of the session's is still at work; at most one per request."""
+    LATE = "late-answer"
+    """An answer that came after its request had ended; at most one per request."""
 
 
 class State(str, Enum):
@@ -197,6 +199,10 @@ class Delivery:
     """Tools that the turn was refused for want of an approval."""
     return_delivery: str = ""
     progress_delivery: str = ""
+    progress_note: str = ""
+    """What is told of a turn that takes long, whether or not anybody was there to read it."""
+    late_reply: str = ""
+    """The delivery of the answer that came after the end."""
 
     @property
     def open(self) -> bool:

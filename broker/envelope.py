@@ -98,6 +98,7 @@ def reply(
     longest: int | None = None,
     delivery: str = "",
     denied: Sequence[str] = (),
+    late: bool = False,
 ) -> str:
     """The framed text of an answer.
 
@@ -107,25 +108,31 @@ def reply(
         longest: characters that its reader takes at most; the answer is cut, and says so, if it has more.
         delivery: the request's, by which the whole answer is found.
         denied: tools that its turn was refused: nobody was there to approve them.
+        late: its request had ended when it came.
     """
     body = neutralised(answer)
     marks = [] if confirmed else ["NO REQUEST ID on the last line: possibly interim"]
     if denied:
         marks.append(f"DENIED, for nobody was there to approve it: {one_line(', '.join(denied))[:_DENIED]}")
-    text = _reply(sender, thread, summary, body, recovered, marks)
+    of = delivery if late else ""
+    text = _reply(sender, thread, summary, body, recovered, marks, of)
     if longest is None or len(text) <= longest:
         return text
     marks.append(
         f"CUT: the answer has {len(answer):,} characters, more than you take in one message; what follows is its beginning. "
         f'All of it: bridge_status with delivery_id "{delivery}", as peer_transcript.answer; or ask for it as a file.'
     )
-    room = longest - len(_reply(sender, thread, summary, "", recovered, marks)) - len(QUOTE)
-    return _reply(sender, thread, summary, neutralised(body[:room]), recovered, marks)  # its last line is another one now
+    room = longest - len(_reply(sender, thread, summary, "", recovered, marks, of)) - len(QUOTE)
+    return _reply(sender, thread, summary, neutralised(body[:room]), recovered, marks, of)  # its last line is another one now
 
 
-def _reply(sender: Sender, thread: Thread, summary: str, body: str, recovered: str, marks: list[str]) -> str:
+def _reply(sender: Sender, thread: Thread, summary: str, body: str, recovered: str, marks: list[str], late: str) -> str:
+    """``late``: the delivery that this is a late answer to; empty: it is the answer."""
     where = f"conversation: {thread.conversation} | answering hop {thread.hop}/{thread.max_hops}"
-    lines = [TITLE.format("REPLY"), _from(sender), where + (" | recovered from transcript" if recovered else "")]
+    title = TITLE.format("LATE ANSWER" if late else "REPLY")
+    lines = [title, _from(sender), where + (" | recovered from transcript" if recovered else "")]
+    if late:
+        lines.append(f"late answer to: delivery {late}")
     lines.append(f"your message: {neutralised(summary)}")
     if recovered:
         lines += [f"transport failure: {recovered}", "RECOVERED, NOT RECEIVED"]

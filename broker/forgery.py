@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 QUOTE = "> "
 
-_FIELDS = r"(?:request|queued|reply\W?to|your message|transport failure)\s*:|conversation\s*:\s*conv_|\[bridge\]"
+_FIELDS = r"(?:request|queued|reply\W?to|your message|transport failure|late answer to)\s*:|conversation\s*:\s*conv_|\[bridge\]"
 
 _LOOKS_LIKE_OURS = re.compile(rf"\s*(?:(?:=|[^\w\s]{{2,}})\s*cross\W?agent\s+bridge\b|{_FIELDS}|from\s*:.*\bpeer\b)")
 """The beginnings of the lines that are ours, in a line as `_folded` gives it."""

@@ -15,8 +15,9 @@ from shims.agent import agent
 
 _WATCH_AGAIN = 1.0
 
-_GONE = 600.0
-"""Seconds that the holders of a session are waited for; a process that outlives its panel that long decides nothing."""
+_GONE = 900.0
+"""Seconds that the holders of a session are waited for; a process that outlives its panel that long decides nothing. An
+answer that it writes meanwhile is found by `watch` (DE-34)."""
 
 _STILL = 2.0
 """Seconds without a turn after which nothing is about to begin. Codex takes a message out of its queue a moment before the

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from shims.agent import Found, Latest, Record
 from shims.headless import Said
@@ -54,6 +54,18 @@ class Reader:
         except TypeError:
             return Said()
         return said._replace(text=_decoded(text), denied=_words(denied), later=_words(later))
+
+    async def answers_naming(self, agent: str, store: str, session: str, tokens: Sequence[str]) -> list[Record]:
+        """What `answer_naming` says of each of ``tokens``, by one process."""
+        head, text = await self._output("answers_naming", agent, store, session, list(tokens))
+        found = _object(head).get("found")
+        if not isinstance(found, list) or len(found) != len(tokens):
+            return [Record(Found.UNKNOWN)] * len(tokens)
+        records, at = [], 0
+        for state, turn, length in found:
+            records.append(Record(Found(state), _decoded(text[at : at + length]), turn))
+            at += length
+        return records
 
     async def latest(self, agent: str, store: str, session: str, after: float) -> Latest:
         """The last finished turn, whether one is open, and what was said after that wall-clock time; empty: nobody knows."""

@@ -2,25 +2,27 @@
 
 Owns answers, failure notices and progress notices as deliveries of their own (DE-40 to DE-46). A reply is recorded in the
 same transaction as the end of its request, so that there is never one without the other (crash table, row 10). Replies
-are never answered, spend no hop and start no process.
+are never answered, spend no hop and start no process. What may still come after the end is watched for by `late`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
 from broker import envelope
 from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.clock import boot_clock, wall_clock
-from broker.closing import closes_with, without_closing_token
+from broker.closing import closes_with, closing_token, without_closing_token
 from broker.deliveries import Attempt as AttemptRecord
 from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
 from broker.envelope import Sender, Thread
 from broker.settings import wait_of
 from broker.store import Transaction
+from broker.watches import LateWatch, watch_after
 from shims.agent import agent
 
 PREVIEW = 2000
@@ -33,6 +35,7 @@ FLAG_INTERIM = "is_possibly_interim"
 FLAG_STATUS_ONLY = "is_return_status_only"
 FLAG_UNDELIVERED = "is_undelivered"
 FLAG_KILLED = "is_killed_by_timeout"
+FLAG_LATE = "is_answered_late"
 FLAG_WAITING = "is_waiting_in_agent"
 """Its agent ended with the message in a queue that outlives it; until the request ends."""
 
@@ -49,6 +52,8 @@ class Replies:
         self._book = book
         self._is_live = is_live
         self._carry = carry
+        self.begin_watch: Callable[[LateWatch], None] = lambda _: None
+        """Told of each watch that an end has left, when it is in the database."""
 
     async def answered(
         self,
@@ -60,29 +65,20 @@ class Replies:
         by_transcript: bool = False,
         denied: tuple[str, ...] = (),
     ) -> Delivery:
-        """The request has its answer. Raises IllegalStepError when it has ended already.
+        """The request's turn has ended with ``answer``. Raises IllegalStepError when the request has ended already.
 
         Args:
             denied: tools that its turn was refused, which its reader must know (EN-15).
         """
+        if other := self._belongs_to(request, answer, recovered=bool(recovered)):
+            reason = f"its turn closed with the id of another request ({other}), which that answer belongs to"
+            return await self.failed(request, Event.ENDED, "no_answer", reason, attempt=attempt)
         confirmed = closes_with(answer, request.token)
         text = without_closing_token(answer, request.token) if confirmed else answer
         flags = {FLAG_CONFIRMED} if confirmed else set() if request.raw else {FLAG_INTERIM}
         flags |= {FLAG_FROM_TRANSCRIPT} if by_transcript else set()
         flags |= {FLAG_RECOVERED} if recovered else set()
-        body = await beside_the_loop(
-            len(text),
-            envelope.reply,
-            sender_of(request.agent, request.session),
-            thread_of(request),
-            request.summary,
-            text,
-            confirmed=confirmed or request.raw,
-            recovered=recovered,
-            longest=agent(request.sender_agent).longest if request.sender_agent else None,
-            delivery=request.id,
-            denied=denied,
-        )
+        body = await _framed(request, text, confirmed=confirmed or request.raw, recovered=recovered, denied=denied)
         return await self._end(
             request,
             Event.ANSWERED,
@@ -91,10 +87,52 @@ class Replies:
             body,
             text,
             flags,
-            reply_preview=envelope.sanitised(text[: 2 * PREVIEW])[:PREVIEW],
+            reply_preview=_preview(text),
             handed_over=True,
             denied=denied,
         )
+
+    def _belongs_to(self, request: Delivery, answer: str, *, recovered: bool) -> str:
+        """The other request that an answer closes with (DE-43); one that nobody made counts where nobody saw the turn (DE-34)."""
+        named = closing_token(answer)
+        if request.raw or named in (None, request.token):
+            return ""
+        known = self._book.store.request_named(request.agent, request.session, named or "")
+        return known or (f"{named}, unknown here" if recovered else "")
+
+    async def came_late(self, watch: LateWatch, answer: str, *, recovered: str = "") -> None:
+        """What was watched for has been found: it is told as a message of its own, and the watch is over (DE-43).
+
+        Raises:
+            LookupError: the request is forgotten, or its watch was over already; nothing has happened.
+        """
+        request = self._book.delivery(watch.request)
+        if request is None:
+            raise LookupError(f"{watch.request} is forgotten")
+        confirmed = closes_with(answer, request.token)
+        text = without_closing_token(answer, request.token) if confirmed else answer
+        body = await _framed(request, text, confirmed=confirmed, recovered=recovered, late=True)
+        returns = self._returns(request)
+        message = self._message(request, Kind.LATE, text)
+        flags = {FLAG_LATE} | ({FLAG_RECOVERED} if recovered else set()) | (set() if returns else {FLAG_STATUS_ONLY})
+        added: list[Delivery] = []
+
+        def also(transaction: Transaction) -> None:
+            if not transaction.remove_watch(watch.request):
+                raise LookupError(f"{watch.request} is not watched any more")
+            if returns:
+                added.append(transaction.add_delivery(message, body))
+
+        def change(row: Delivery) -> Delivery:
+            return replace(
+                _flagged(row, flags),
+                late_reply=message.id if returns else "",
+                reply_preview=_preview(text),
+                updated=wall_clock(),
+            )
+
+        await self._book.amend(request.id, change, also)
+        self._go_out(added)
 
     async def failed(
         self,
@@ -131,11 +169,15 @@ class Replies:
         )
         return await self._end(request, event, attempt, Kind.NOTICE, body, reason, flags, **fields)
 
-    async def still_working(self, request: Delivery, state: str) -> None:
-        """One notice, to a session that can read it now (DE-30)."""
-        if request.progress_delivery:
+    async def still_working(self, request: Delivery, state: str, *, to_sender: bool = True) -> None:
+        """One note on the record, and one notice to a session that can read it now (DE-30)."""
+        if request.progress_note:
             return
         minutes = int((wall_clock() - request.created) // 60)
+        note = f"after {minutes} min there is no answer yet: {state}"
+        if not to_sender:
+            await self._book.annotate(request, progress_note=note)
+            return
         body = envelope.progress(sender_of(request.agent, request.session), thread_of(request), request.summary, minutes, state)
         notice = self._message(request, Kind.PROGRESS, state)
         added: list[Delivery] = []
@@ -143,9 +185,14 @@ class Replies:
             request,
             also=lambda transaction: added.append(transaction.add_delivery(notice, body)),
             progress_delivery=notice.id,
+            progress_note=note,
         )
-        self._book.admit(added[0])
-        self._carry(added[0])
+        self._go_out(added)
+
+    def is_pointless(self, message: Delivery) -> bool:
+        """Whether it would tell of a turn that goes on, and that turn is over (DE-30)."""
+        request = self._book.delivery(message.parent) if message.kind is Kind.PROGRESS else None
+        return request is not None and not request.open
 
     async def _end(
         self,
@@ -159,15 +206,27 @@ class Replies:
         **fields: Any,
     ) -> Delivery:
         """Ends a request and records its return message, which says ``words`` in its frame, in one transaction."""
-        returns = bool(request.sender_session) and self._is_live(request.sender_agent, request.sender_session)
+        returns = self._returns(request)
         if not returns:
             flags = flags | {FLAG_STATUS_ONLY}
         message = self._message(request, kind, words)
         added: list[Delivery] = []
+        watch = watch_after(
+            request,
+            event,
+            attempt,
+            confirmed=FLAG_CONFIRMED in flags,
+            code=fields.get("error_code", ""),
+            reason=words,
+            wall=wall_clock(),
+            boot=boot_clock(),
+        )
 
         def also(transaction: Transaction) -> None:
             if returns:
                 added.append(transaction.add_delivery(message, body))
+            if watch is not None:
+                transaction.add_watch(watch)
 
         ended = await self._book.apply(
             request,
@@ -178,16 +237,26 @@ class Replies:
             return_delivery=message.id if returns else "",
             **fields,
         )
-        for returned in added:
-            self._book.admit(returned)
-            self._carry(returned)
+        self._go_out(added)
+        if watch is not None:
+            self.begin_watch(watch)
         return ended
+
+    def _returns(self, request: Delivery) -> bool:
+        """Whether a message finds its way back at this moment (DE-41)."""
+        return bool(request.sender_session) and self._is_live(request.sender_agent, request.sender_session)
+
+    def _go_out(self, messages: list[Delivery]) -> None:
+        """They are in the database."""
+        for message in messages:
+            self._book.admit(message)
+            self._carry(message)
 
     async def _tell_parent(self, ended: Delivery) -> None:
         """A return message that could not be delivered leaves its request with the record alone (DE-41)."""
         request = self._book.delivery(ended.parent) if ended.parent else None
-        if request is not None and ended.state is State.FAILED and request.return_delivery == ended.id:
-            await self._book.annotate(request, flags=tuple({*request.flags, FLAG_STATUS_ONLY}))
+        if request is not None and ended.state is State.FAILED and ended.id in (request.return_delivery, request.late_reply):
+            await self._book.amend(request.id, lambda row: _flagged(row, {FLAG_STATUS_ONLY}))
 
     def _message(self, request: Delivery, kind: Kind, words: str) -> Delivery:
         """The way back: from the request's target to its sender."""
@@ -215,6 +284,33 @@ class Replies:
             cwd=request.sender_cwd,
             settings=request.settings,
         )
+
+
+async def _framed(
+    request: Delivery, text: str, *, confirmed: bool, recovered: str, late: bool = False, denied: tuple[str, ...] = ()
+) -> str:
+    return await beside_the_loop(
+        len(text),
+        envelope.reply,
+        sender_of(request.agent, request.session),
+        thread_of(request),
+        request.summary,
+        text,
+        confirmed=confirmed,
+        recovered=recovered,
+        longest=agent(request.sender_agent).longest if request.sender_agent else None,
+        delivery=request.id,
+        late=late,
+        denied=denied,
+    )
+
+
+def _preview(text: str) -> str:
+    return envelope.sanitised(text[: 2 * PREVIEW])[:PREVIEW]
+
+
+def _flagged(delivery: Delivery, flags: Collection[str]) -> Delivery:
+    return replace(delivery, flags=tuple({*delivery.flags, *flags}))
 
 
 def sender_of(name: str, session: str) -> Sender:

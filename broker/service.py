@@ -60,6 +60,7 @@ class Service:
         gathered: set when the shims that live have had their chance to register (DE-25): before, a session that is open
             could be taken for unknown.
         facts: what is told of the broker process.
+        late_watches: the requests whose answer may still come.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Service:
         grants: Callable[[], Grants],
         gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
+        late_watches: Callable[[], list[dict[str, Any]]],
     ) -> None:
         self._home = home
         self._panels = panels
@@ -90,6 +92,7 @@ class Service:
         self._gathered = gathered
         self._facts = facts
         self._stopping = stopping
+        self._late_watches = late_watches
 
     def settings(self, values: Mapping[str, str]) -> CallerSettings:
         """What holds for a caller whose process has these ``CROSS_AGENT_*``."""
@@ -124,7 +127,7 @@ class Service:
         view = await self._view(asking, tuple(agents()))
         return {
             "ok": True,
-            **status.overview(self._book, view),
+            **status.overview(self._book, view, self._late_watches()),
             "targets": [await self._target(asking, agent) for agent in agents().values()],
             "pins": [
                 {"agent": pin.agent, "cwd": pin.place, "session": pin.session, "set_by": "caller" if pin.by_caller else "bridge"}
@@ -191,7 +194,7 @@ class Service:
             return self._facts()
         if operation == "overview":
             view = await self._view(Asking(Caller(), "/", "/", "any", {}, CallerSettings()), tuple(agents()))
-            return {**status.overview(self._book, view), "server_process": self._facts()}
+            return {**status.overview(self._book, view, self._late_watches()), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
         if operation == "events":

@@ -26,6 +26,7 @@ DEFAULT_PATIENCE = 3600.0
 DEFAULT_IDLE = 900.0
 DEFAULT_ACTIVE = 240 * 60.0
 DEFAULT_TTL = 7 * 24 * 3600.0
+DEFAULT_LATE_WATCH = 3 * 3600.0
 
 _FALSE = frozenset(("", "0", "false", "no", "off"))
 
@@ -110,6 +111,11 @@ def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings
 def patience_of(values: Mapping[str, str]) -> float:
     """Seconds that a turn in a panel may take before its sender is told that it goes on."""
     return max(1.0, _as_number(values.get("CROSS_AGENT_PANEL_PATIENCE"), DEFAULT_PATIENCE))
+
+
+def late_watch_of(values: Mapping[str, str]) -> float:
+    """Seconds that a peer's records are watched for the answer to a request that has ended without it; 0: not at all."""
+    return max(0.0, _as_number(values.get("CROSS_AGENT_LATE_ANSWER_WATCH"), DEFAULT_LATE_WATCH))
 
 
 def active_window(values: Mapping[str, str]) -> float:

@@ -6,7 +6,7 @@ Owns the shapes (MC-03, MC-04). Reads the registry and the book, changes nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from broker.book import Book
 from broker.callers import Caller
 from broker.clock import wall_clock
-from broker.deliveries import STATES, Delivery, Kind
+from broker.deliveries import STATES, Attempt, Delivery, Kind, State
 from broker.envelope import one_line
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store
 from broker.panels import Panel, Panels
 from broker.processes import ProcessId
 from broker.reader import Reader
+from broker.replies import FLAG_LATE
 from broker.scope import Relation, lets_in, relation, within
 from broker.wire import SessionState
 from shims.agent import Found, agents
@@ -213,7 +214,9 @@ def delivery_line(delivery: Delivery) -> dict[str, Any]:
         "error": delivery.error or None,
         "parent": delivery.parent or None,
         "return_delivery_id": delivery.return_delivery or None,
+        "late_reply_delivery_id": delivery.late_reply or None,
         "progress_delivery_id": delivery.progress_delivery or None,
+        "progress_note": delivery.progress_note or None,
         **dict.fromkeys(sorted(delivery.flags), True),
     }
 
@@ -231,7 +234,7 @@ def caller_line(view: View) -> dict[str, Any]:
     return line
 
 
-def overview(book: Book, view: View) -> dict[str, Any]:
+def overview(book: Book, view: View, late_watches: list[dict[str, Any]]) -> dict[str, Any]:
     """`bridge_status` without a delivery."""
     caller = view.caller
     under_way = list(book.deliveries())
@@ -251,6 +254,7 @@ def overview(book: Book, view: View) -> dict[str, Any]:
         "deliveries": {
             "pending": [delivery_line(delivery) for delivery in under_way if delivery.open],
             "earlier": [delivery_line(delivery) for delivery in book.store.recent_deliveries(_RECENT) if not delivery.open],
+            "watching_for_late_answers": late_watches,
         },
         "waiting_for_this_session": [delivery_line(delivery) for delivery in mine],
     }
@@ -270,8 +274,9 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
             "Take delivery_id from a receipt; finished deliveries are forgotten after 7 days.",
         )
     result: dict[str, Any] = {"delivery": delivery_line(delivery)}
-    if delivery.return_delivery and (returned := book.delivery(delivery.return_delivery)) is not None:
-        result["return_delivery"] = delivery_line(returned)
+    for name, message in (("return_delivery", delivery.return_delivery), ("late_reply_delivery", delivery.late_reply)):
+        if message and (returned := book.delivery(message)) is not None:
+            result[name] = delivery_line(returned)
     attempts = book.store.attempts_of(identifier)
     result["attempts"] = [
         {"instance": a.instance, "evidence": a.evidence.value, "open": a.open, "generation": a.generation} for a in attempts
@@ -285,15 +290,24 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
             "queue_paused": state.queue_paused,
         }
     if delivery.kind is Kind.REQUEST and attempts and delivery.session:
-        last = attempts[-1]
-        key = last.turn if last.turn and not last.instance else delivery.key
-        record = await reader.record(delivery.agent, last.store, delivery.session, key)
-        working = record.found in (Found.OPEN, Found.WAITING)
-        if record.found in (Found.ABSENT, Found.UNKNOWN) and hosts:  # whose turn it is may not be told, that one runs is
-            working = (await reader.latest(delivery.agent, last.store, delivery.session, wall_clock())).open
-        started = any(attempt.open and not attempt.instance for attempt in attempts)
-        result["peer_transcript"] = {"is_working": started or (working and bool(hosts)), "answer": record.text or None}
+        result["peer_transcript"] = await _peer_transcript(reader, delivery, attempts, live=bool(hosts))
     return result
+
+
+async def _peer_transcript(reader: Reader, delivery: Delivery, attempts: Sequence[Attempt], *, live: bool) -> dict[str, Any]:
+    """What the peer's records say of the request at this moment. ``live``: a panel holds its session."""
+    last = attempts[-1]
+    where = (delivery.agent, last.store, delivery.session)
+    record = await reader.record(*where, last.turn if last.turn and not last.instance else delivery.key)
+    # A turn that was killed, or ended without an answer, may stand open in the records for ever (DE-36).
+    working = record.found in (Found.OPEN, Found.WAITING) and delivery.state is not State.FAILED
+    if record.found in (Found.ABSENT, Found.UNKNOWN) and live:  # whose turn it is may not be told, that one runs is
+        working = (await reader.latest(*where, wall_clock())).open
+    if FLAG_LATE in delivery.flags:
+        late = await reader.answer_naming(*where, delivery.token)
+        record = late if late.found is Found.ANSWERED else record
+    started = last.open and not last.instance
+    return {"is_working": started or (working and live), "answer": record.text or None}
 
 
 def shown(text: str) -> str:

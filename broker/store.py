@@ -1,4 +1,4 @@
-"""The database: deliveries, the calls that caused them, attempts, conversations, message bodies, pins.
+"""The database: deliveries, the calls that caused them, attempts, conversations, message bodies, pins, watches.
 
 Owns the schema and every SQL statement that changes it; one writer thread, group commit. A change is durable (WAL,
 ``synchronous=FULL``) before the future of its `write` resolves, so nothing is visible outside that a crash could take back.
@@ -24,6 +24,7 @@ from broker.clock import boot_id
 from broker.deliveries import Attempt, Delivery, Evidence, Kind, State
 from broker.errors import Fenced
 from broker.failpoints import fail_point
+from broker.watches import LateWatch
 
 T = TypeVar("T")
 Change = Callable[["Transaction"], T]
@@ -63,6 +64,7 @@ CREATE TABLE IF NOT EXISTS pins (
   agent TEXT NOT NULL, place BLOB NOT NULL, session TEXT NOT NULL, by_caller INTEGER NOT NULL, created REAL NOT NULL,
   PRIMARY KEY (agent, place)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS late_watches (request TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 """
 
 _COLUMNS = ("sequence", "id", "kind", "state", "agent", "session", "conversation", "parent", "request_key", "created")
@@ -154,6 +156,18 @@ class Store:
         query = "SELECT json_extract(record, '$.key') FROM deliveries WHERE agent = ? AND session = ?"
         rows = self._reader.execute(f"{query} ORDER BY sequence DESC LIMIT ?", (agent, session, limit))
         return [str(row[0]) for row in rows]
+
+    def request_named(self, agent: str, session: str, token: str) -> str | None:
+        """The delivery of the request to ``session`` that has this id."""
+        query = "SELECT id FROM deliveries WHERE agent = ? AND session = ? AND json_extract(record, '$.token') = ?"
+        row = self._reader.execute(query, (agent, session, token)).fetchone()
+        return str(row[0]) if row else None
+
+    def late_watches(self) -> list[LateWatch]:
+        rows = self._reader.execute("SELECT record FROM late_watches").fetchall()
+        known = {f.name for f in fields(LateWatch)}
+        records = (json.loads(row[0]) for row in rows)
+        return [LateWatch(**{name: value for name, value in record.items() if name in known}) for record in records]
 
     def body(self, delivery: str) -> str | None:
         row = self._reader.execute("SELECT text FROM bodies WHERE delivery = ?", (delivery,)).fetchone()
@@ -283,6 +297,27 @@ class Transaction:
         if cursor.rowcount != 1:
             raise LookupError(f"{delivery.id} is not {expected.value} any more")
 
+    def amend_delivery(self, identifier: str, change: Callable[[Delivery], Delivery]) -> Delivery:
+        """Changes a row as it is at this moment, its state excepted. Raises LookupError when it is not there any more."""
+        row = self._connection.execute(f"{_SELECT} WHERE id = ?", (identifier,)).fetchone()
+        if row is None:
+            raise LookupError(f"{identifier} is forgotten")
+        now = _delivery(row)
+        changed = change(now)
+        self.update_delivery(changed, now.state)
+        return changed
+
+    def add_watch(self, watch: LateWatch) -> None:
+        self._connection.execute("INSERT INTO late_watches VALUES (?, ?)", (watch.request, _record(watch)))
+
+    def update_watch(self, watch: LateWatch) -> None:
+        """One that is over stays so."""
+        self._connection.execute("UPDATE late_watches SET record = ? WHERE request = ?", (_record(watch), watch.request))
+
+    def remove_watch(self, request: str) -> bool:
+        """False: somebody else has."""
+        return self._connection.execute("DELETE FROM late_watches WHERE request = ?", (request,)).rowcount == 1
+
     def remove_body(self, delivery: str) -> None:
         self._connection.execute("DELETE FROM bodies WHERE delivery = ?", (delivery,))
 
@@ -322,6 +357,7 @@ class Transaction:
         old = "state IN ('delivered', 'failed', 'uncertain', 'withdrawn') AND json_extract(record, '$.updated') < ?"
         for table in ("attempts", "bodies", "calls"):
             self._connection.execute(f"DELETE FROM {table} WHERE delivery IN (SELECT id FROM deliveries WHERE {old})", (before,))
+        self._connection.execute(f"DELETE FROM late_watches WHERE request IN (SELECT id FROM deliveries WHERE {old})", (before,))
         forgotten = self._connection.execute(f"DELETE FROM deliveries WHERE {old}", (before,)).rowcount
         unused = "created < ? AND id NOT IN (SELECT conversation FROM deliveries)"
         self._connection.execute(f"DELETE FROM conversations WHERE {unused}", (before,))
@@ -362,7 +398,7 @@ def _whole(text: str) -> str:
     return text
 
 
-def _record(value: Delivery | Attempt) -> str:
+def _record(value: Delivery | Attempt | LateWatch) -> str:
     return json.dumps({f.name: getattr(value, f.name) for f in fields(value) if f.name != "sequence"})
 
 

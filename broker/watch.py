@@ -1,8 +1,9 @@
 """Looking into the agents' records for the end of a turn that nobody has reported (DE-33, SH-43).
 
-Owns when to look, at least every half minute while a hand-over is open and soon after its session fell idle, and what may be
-concluded: a finished turn of our message, found by its key, or one that closes with its token. While the turn is seen
-to run, only the token counts, since what looks like an end may be an interim one.
+Owns when to look, at least every half minute while a hand-over is open, soon after its session fell idle, and when its records
+change while nobody is there to tell of its end; and what may be concluded: a finished turn of our message, found by its
+key, or one that closes with its token. While the turn is seen to run, only the token counts, since what looks like an end may
+be an interim one. What is found when the instance that had it in hand is gone is recovered, not received (DE-34).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from broker.closing import closes_with
 from broker.deliveries import Attempt, Delivery, Evidence, State
 from broker.processes import parse_process_id
 from broker.reader import Reader
-from broker.replies import Replies
+from broker.replies import FLAG_WAITING, Replies
 from broker.routes import Route
 from shims.agent import Found, Record
 
@@ -25,6 +26,9 @@ _AGAIN = 30.0
 
 _SOON = 1.0
 """Seconds that the end of a turn gets to be reported, once its session is idle: a look costs a process of its own."""
+
+_BETWEEN = 5.0
+"""Seconds between two looks at records that are written to all the time."""
 
 _ENDED = (Found.ANSWERED, Found.INTERRUPTED)
 
@@ -58,6 +62,8 @@ class Watch:
         self._missing: dict[str, float] = {}
         """When a message was first found neither waiting nor run; it may just be on its way from the one to the other."""
 
+        self._looked: dict[str, float] = {}
+
     def later(self, delivery: Delivery) -> None:
         """Looks in half a minute, unless the turn's end is reported before."""
         _cancel(self._looks, delivery.id)
@@ -68,11 +74,20 @@ class Watch:
         if identifier not in self._looks_soon and self._book.open_attempt_of(identifier) is not None:
             self._looks_soon[identifier] = asyncio.get_running_loop().call_later(_SOON, self.now, identifier)
 
+    def moved(self, identifier: str) -> None:
+        """The records have changed: of a turn whose panel tells its end, that end will be told."""
+        attempt = self._book.open_attempt_of(identifier)
+        if attempt is None or self._route.runs(attempt):
+            return
+        if asyncio.get_running_loop().time() - self._looked.get(identifier, 0.0) >= _BETWEEN:
+            self.soon(identifier)
+
     def now(self, identifier: str) -> None:
         _cancel(self._looks_soon, identifier)
         self._hands.spawn(self._look(identifier))
 
     def stop(self, identifier: str) -> None:
+        self._looked.pop(identifier, None)
         _cancel(self._looks, identifier)
         _cancel(self._looks_soon, identifier)
 
@@ -84,6 +99,7 @@ class Watch:
         delivery, attempt = self._open(identifier)
         if delivery is None or attempt is None or not attempt.instance:  # a started turn is seen to its end by its runner
             return
+        self._looked[identifier] = asyncio.get_running_loop().time()
         self.later(delivery)  # whatever this look comes to, or fails by
         record = await self._find(delivery, attempt)
         async with self._hands.lock(delivery.target):
@@ -113,7 +129,8 @@ class Watch:
         if delivery.state is not State.AWAITING:
             await self._book.save_attempt(closed)  # the turn of a reply is over: the session is free
         elif record.found is Found.ANSWERED and record.text.strip():
-            await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True)
+            recovered = _broken(delivery, attempt)
+            await self._replies.answered(delivery, record.text, attempt=closed, by_transcript=True, recovered=recovered)
         else:
             await self._hands.without_answer(delivery, closed, _reason(record))
         self._missing.pop(delivery.id, None)
@@ -146,6 +163,14 @@ def _cancel(timers: dict[str, asyncio.TimerHandle], identifier: str) -> None:
     timer = timers.pop(identifier, None)
     if timer is not None:
         timer.cancel()
+
+
+def _broken(delivery: Delivery, attempt: Attempt) -> str:
+    """How the transport broke, empty if it holds; what waits in its agent's own queue is nobody's hand-over any more."""
+    instance = parse_process_id(attempt.instance)
+    if FLAG_WAITING in delivery.flags or instance is None or instance.alive():
+        return ""
+    return "the process that handed it over ended before its answer was received"
 
 
 def _reason(record: Record) -> str:

@@ -2,6 +2,8 @@
 
 ``["record" | "answer_naming", agent, store, session, key]`` → ``{"found", "turn"}`` and, behind that line, the text as it is:
 who asks must not have to decode a megabyte of JSON (EN-25);
+``["answers_naming", agent, store, session, [token, …]]`` → ``{"found": [[found, turn, number of bytes], …]}`` and behind that
+line the texts, one after the other;
 ``["latest", agent, store, session, after]`` → ``{"ended", "open", "text"}``, the last a number of bytes, and behind that line
 so much of the answer, then what was said since;
 ``["newest", agent, store, session]`` → ``{"newest"}``, the agent's id for the message that it accepted last;
@@ -28,6 +30,10 @@ def main() -> None:
     texts: list[str] = []
     if question == "moved":
         answer: dict[str, Any] = {session: described.moved(store, session, frozenset(rest[1])) for store, session in rest[0]}
+    elif question == "answers_naming":
+        records = [described.answer_naming(rest[0], rest[1], token) for token in rest[2]]
+        texts = [record.text for record in records]
+        answer = {"found": [(record.found.value, record.turn, len(_encoded(record.text))) for record in records]}
     elif question == "latest":
         latest = described.latest(*rest)
         texts = [latest.text, latest.since]

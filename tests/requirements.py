@@ -28,7 +28,7 @@ def _ids(area: str, numbers: str) -> set[str]:
 
 HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
-    | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
+    | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33-35 37 40-46 50 51")
     | _ids("EN", "1-5 8-10 22 26")
     | _ids("MC", "1 3 5 7-9 25 31 32")
     | _ids("SE", "1-3 5-14 20-31")
@@ -39,6 +39,7 @@ PARTLY: dict[str, str] = {
     "DE-03": f"headless senders and dormant targets come with {DURABLE}",
     "DE-23": f"bodies and expiry are held; prompt files of runners come with {DURABLE}",
     "DE-26": f"what a shim takes back from its agent; the command and the tool come with {COMMANDS}",
+    "DE-36": f"a turn that ended without an answer is not at work; those killed for inactivity come with {DURABLE}",
     "DE-47": f"refusals of panels; those of other routes come with {DURABLE}",
     "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
     "EN-13": f"what a started turn was told is believed of its agent's own process; starting turns comes with {DURABLE}",
@@ -51,7 +52,7 @@ PARTLY: dict[str, str] = {
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
     "EN-25": "a message of 60 MiB, which only a foreign client sends, is still copied in the loop",
     "MC-02": f"all but `send_to_copilot`, which comes with {COPILOT}",
-    "MC-04": f"all but the watches for late answers, which come with {DURABLE}",
+    "MC-04": "sessions of other windows are told by the window of their panel, not by a list of their own",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
     "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",
@@ -63,7 +64,7 @@ PARTLY: dict[str, str] = {
 DEFERRED: dict[str, str] = {
     **dict.fromkeys(_ids("LD", "1-9"), DOORS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
-    **dict.fromkeys(_ids("DE", "24 32 34 36 43 46 52 53 55"), DURABLE),
+    **dict.fromkeys(_ids("DE", "24 32 52 53 55"), DURABLE),
     **dict.fromkeys(_ids("EN", "11 12"), DURABLE),
     **dict.fromkeys(_ids("EN", "6 7 23"), COMMANDS),
     **dict.fromkeys(_ids("CO", "1-14"), COPILOT),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from broker.index.feed import Change, unpacked_told
@@ -168,11 +168,17 @@ class Catalogue:
 
     Args:
         changed: called with the sessions of one agent that are not what they were.
+        moved: called with a store and the ids of those, also of the ones that are not there any more.
     """
 
-    def __init__(self, changed: Callable[[str, Iterable[Known]], None] = lambda _agent, _sessions: None) -> None:
+    def __init__(
+        self,
+        changed: Callable[[str, Iterable[Known]], None] = lambda _agent, _sessions: None,
+        moved: Callable[[Store, Collection[str]], None] = lambda _store, _ids: None,
+    ) -> None:
         self._stores: dict[tuple[str, str], Store] = {}
         self._changed = changed
+        self._moved = moved
 
     def store(self, agent: str, path: str) -> Store:
         """The store at ``path``; an empty one that is not ready when nobody has told of it."""
@@ -188,8 +194,9 @@ class Catalogue:
         """``store`` knows from here on what ``fresh`` does, and nothing else."""
         self._tell(store, store.become(fresh))
 
-    def _tell(self, store: Store, moved: Iterable[str]) -> None:
+    def _tell(self, store: Store, moved: Collection[str]) -> None:
         self._changed(store.agent, [known for identifier in moved if (known := store.session(identifier)) is not None])
+        self._moved(store, moved)
 
 
 def _read(data: bytes | None) -> _Leaf:

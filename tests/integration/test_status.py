@@ -62,3 +62,22 @@ def test_a_delivery_is_shown_with_its_peer_as_it_is(world: World, kind: str) -> 
     assert shown["peer_transcript"]["answer"].startswith("pong"), "the full answer is read from the peer's transcript"
     assert [attempt["evidence"] for attempt in shown["attempts"]] == ["answered"]
     assert client.call("bridge_status", scope="any")["deliveries"]["pending"] == []
+
+
+@pytest.mark.alone
+@pytest.mark.requirement("MC-04")
+def test_an_approval_is_shown_within_a_second(world: World) -> None:
+    target = world.grok()
+    target.registered()
+    client = world.mcp()
+    client.shake_hands()
+    client.call("bridge_status", scope="any")
+    target.say('[[tool run_terminal_command {"command": "rm -rf nothing", "description": "d"} ;; say done]]')
+    target.asked()
+    asked = time.monotonic()
+    shown = None
+    while shown is None:
+        panels = client.call("bridge_status", scope="any")["ide_panels"]
+        (shown,) = [session["awaiting_approval"] for panel in panels for session in panel["sessions"]]
+        assert time.monotonic() - asked < 1.0
+    assert shown["tool"] and shown["seconds"] <= 1

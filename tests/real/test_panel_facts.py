@@ -179,6 +179,20 @@ def test_approval_is_shown_with_its_tool_and_its_age(world: World, name: str) ->
     world.wait_session(party.session, lambda session: not session["busy"])
 
 
+@pytest.mark.alone
+@pytest.mark.requirement("MC-04")
+@pytest.mark.parametrize("name", [f"claude-{CLAUDE_VERSIONS[0]}", f"codex-{CODEX_VERSIONS[0]}"])
+def test_approval_is_in_the_status_within_a_second(world: World, name: str) -> None:
+    party = world.open(name)
+    world.wait_hosted(party.session)
+    work = Occupation(party, world.gate(), "approval")
+    work.begun()
+    asked = time.monotonic()
+    until(lambda: world.hosted(party.session), lambda session: session is not None and session["awaiting_approval"])
+    assert time.monotonic() - asked < 1
+    work.end()
+
+
 @pytest.mark.requirement("SH-55")
 @codex_versions
 def test_approval_of_a_codex_mcp_call_names_the_tool(world: World, version: str) -> None:

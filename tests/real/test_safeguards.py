@@ -71,7 +71,8 @@ def test_sender_is_told_once_that_its_peer_is_still_at_work(world: World, sender
     gate.reached()
     told = asking.wait_turn(lambda turn: turn.asked[0].startswith(PROGRESS), 2 * WAIT)
     assert "the answer will come here" in told.asked[0]
-    assert world.delivery(receipt["delivery_id"])["delivery"]["progress_delivery_id"]
+    record = world.delivery(receipt["delivery_id"])["delivery"]
+    assert record["progress_delivery_id"] and "there is no answer yet" in record["progress_note"]
     gate.release()
     asking.wait_turn(lambda turn: is_reply(turn, "done at last"))
     world.all_settled()
@@ -88,7 +89,8 @@ def test_sender_that_is_busy_is_not_told_of_progress(world: World) -> None:
     gate.reached()
     # Well past the patience of one second and the two that an agent has to give a message back.
     until(lambda: world.delivery(identifier)["delivery"], lambda delivery: delivery["age_seconds"] >= 4)
-    assert world.delivery(identifier)["delivery"]["progress_delivery_id"] is None
+    record = world.delivery(identifier)["delivery"]
+    assert record["progress_delivery_id"] is None and "there is no answer yet" in record["progress_note"]
     own.end()
     gate.release()
     sender.wait_turn(lambda turn: is_reply(turn, "done"))

@@ -7,16 +7,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker.deliveries import State
+from broker.clock import boot_clock
+from broker.deliveries import Delivery, Event, Kind, State
 from broker.processes import ProcessId, identify
 from broker.routes import Reach
 from broker.settlement import Settlement
+from broker.store import Transaction
+from broker.wire import StageName, StageReport
 from tests.unit.engine import Engine, engine
 from tests.unit.engine import delivery as made_up
 
@@ -118,5 +122,56 @@ def test_a_reloaded_window_settles_when_its_new_shim_registers(tmp_path: Path, s
             settlement.registered(panel)
             await _handed_over(made, 2)
             settlement.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-30")
+def test_a_progress_notice_that_has_waited_until_the_answer_is_not_handed_over(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            request = await made.queued(state=State.QUEUED)
+            ended = await made.book.apply(request, Event.WITHDRAW)
+            fields = {"token": "", "session": "t1", "agent": "codex", "sender_agent": "claude"}
+            notice = made_up(kind=Kind.PROGRESS, parent=ended.id, **fields)
+            reply = made_up(kind=Kind.REPLY, parent=ended.id, **fields)
+            for message in (notice, reply):
+                made.book.admit(await made.store.write(partial(_add, message)))
+            made.carrier.begin()
+            await _handed_over(made, 1)
+            assert [attempt.delivery for attempt in made.route.handed_over] == [reply.id]
+            dropped = made.store.delivery(notice.id)
+            assert dropped is not None and dropped.state is State.WITHDRAWN
+
+    asyncio.run(story())
+
+
+def _add(message: Delivery, transaction: Transaction) -> Delivery:
+    return transaction.add_delivery(message, "text")
+
+
+@pytest.mark.requirement("DE-41", "DE-47")
+@pytest.mark.parametrize(("age", "again"), [(1.0, True), (61.0, False)])
+def test_return_traffic_that_is_refused_is_tried_for_a_minute_of_a_clock_that_nobody_sets(
+    tmp_path: Path, age: float, again: bool
+) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            request = await made.queued()
+            ended = await made.book.apply(request, Event.WITHDRAW, return_delivery="dlv_back")
+            fields = {"token": "", "session": "t1", "agent": "codex", "created": 0.0, "deadline": boot_clock() + 3600 - age}
+            reply = made_up(id="dlv_back", kind=Kind.REPLY, parent=ended.id, **fields)
+            made.book.admit(await made.store.write(partial(_add, reply)))
+            made.carrier.begin()
+            await _handed_over(made, 1)
+            seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            report = StageReport(1, made.route.handed_over[0].id, StageName.REJECTED, code="closed")
+            made.carrier.staged(report, seen)
+            await asyncio.wait_for(seen, PATIENCE)
+            after, told = made.store.delivery(reply.id), made.store.delivery(ended.id)
+            assert after is not None and told is not None
+            assert after.state is (State.QUEUED if again else State.FAILED)
+            assert ("is_return_status_only" in told.flags) is not again
+            assert ("is_undelivered" in after.flags) is not again
 
     asyncio.run(story())

@@ -259,6 +259,45 @@ def test_a_failure_says_whether_it_may_be_sent_again(
     story(tmp_path, told)
 
 
+@pytest.mark.requirement("DE-46")
+@pytest.mark.parametrize("live", [True, False])
+def test_a_failure_is_told_once_and_by_the_ways_of_an_answer(tmp_path: Path, live: bool) -> None:
+    async def told(desk: Desk) -> None:
+        desk.live = live
+        request = await desk.taken()
+        ended = await desk.replies.failed(request, Event.ENDED, "no_answer", "for a reason", attempt=None)
+        assert ended.error == "for a reason"
+        assert (FLAG_STATUS_ONLY in ended.flags) is not live
+        assert [message.kind for message in desk.carried] == [Kind.NOTICE] * live
+        with pytest.raises(IllegalStepError):
+            await desk.replies.failed(ended, Event.ENDED, "no_answer", "for a reason", attempt=None)
+        for message in list(desk.carried):
+            await desk.replies.failed(message, Event.EXPIRED, "peer_busy", "it was busy", attempt=None)
+        assert len(desk.carried) == live, "nobody is told of a notice that failed"
+        assert FLAG_STATUS_ONLY in desk.row(request.id).flags
+
+    story(tmp_path, told)
+
+
+@pytest.mark.requirement("DE-43", "DE-34", "DE-12")
+@pytest.mark.parametrize("recovered", ["", "the session ended"])
+@pytest.mark.parametrize("known", [True, False])
+def test_an_answer_that_closes_with_another_id_is_never_this_ones(tmp_path: Path, recovered: str, known: bool) -> None:
+    """An id that nobody gave this session may be a slip; after a broken transport nobody has seen whose turn it was."""
+
+    async def told(desk: Desk) -> None:
+        other = await desk.request(token=OTHER_TOKEN, key="k2", session="s1" if known else "s2")
+        ended = await desk.replies.answered(await desk.taken(), f"Done.\n{OTHER_TOKEN}", attempt=None, recovered=recovered)
+        relayed = not known and not recovered
+        assert ended.state is (State.DELIVERED if relayed else State.FAILED)
+        message, body = desk.returned()
+        assert message.kind is (Kind.REPLY if relayed else Kind.NOTICE)
+        assert ("Done." in body) is relayed
+        assert (other.id in ended.error) is known
+
+    story(tmp_path, told)
+
+
 # once
 
 
@@ -314,7 +353,23 @@ def test_a_slow_turn_is_told_once_and_goes_on(tmp_path: Path) -> None:
         assert len(desk.carried) == 1
         ended = await desk.replies.answered(again, f"Done.\n{TOKEN}", attempt=None)
         assert ended.progress_delivery == message.id
+        assert ended.progress_note == again.progress_note != ""
         assert {child.kind for child in desk.children(request)} == {Kind.PROGRESS, Kind.REPLY}
+        assert desk.replies.is_pointless(message) and not desk.replies.is_pointless(desk.carried[-1])
+
+    story(tmp_path, told)
+
+
+@pytest.mark.requirement("DE-30")
+def test_of_a_slow_turn_a_busy_sender_finds_a_note_on_the_record(tmp_path: Path) -> None:
+    async def told(desk: Desk) -> None:
+        request = await desk.taken()
+        await desk.replies.still_working(request, "the peer is at work on it", to_sender=False)
+        noted = desk.row(request.id)
+        assert noted.progress_note == "after 0 min there is no answer yet: the peer is at work on it"
+        assert (noted.progress_delivery, desk.carried) == ("", [])
+        await desk.replies.still_working(noted, "still")
+        assert desk.carried == [], "its time has passed"
 
     story(tmp_path, told)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from broker import watch
 from broker.deliveries import Attempt, Delivery, State
+from broker.processes import identify
+from broker.replies import FLAG_FROM_TRANSCRIPT, FLAG_RECOVERED
+from broker.routes import Reach
 from broker.wire import StageName, StageReport
 from shims.agent import Found, Record
 from tests.unit.engine import Engine, engine
@@ -102,5 +106,58 @@ def test_a_session_without_a_message_of_ours_is_not_looked_at(tmp_path: Path, mo
             made.carrier.session_idle("claude", "s1")
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(looks.news.wait(), 2 * SOON)
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-33", "DE-34")
+@pytest.mark.parametrize("seen_running", [True, False])
+def test_records_that_change_are_read_when_nobody_is_there_to_tell_of_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, seen_running: bool
+) -> None:
+    """What is read then was not received: the instance that had it in hand is gone."""
+    monkeypatch.setattr(watch, "_SOON", SOON)
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            looks = Looks(made, monkeypatch, Record(Found.ANSWERED, "done"))
+            request, attempt = await handed_over(made)
+            await told(made, attempt, StageName.TAKEN, session="s1")
+            made.route.running = seen_running
+            made.carrier.records_moved("claude", {"s1", "s2"})
+            made.carrier.records_moved("codex", {"s1"})
+            if seen_running:
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(looks.news.wait(), 2 * SOON)
+                return
+            await asyncio.wait_for(looks.news.wait(), PATIENCE)
+            made.carrier.records_moved("claude", {"s1"})
+            while made.book.open_attempts():
+                await made.store.write(lambda _: None)
+            ended = made.store.delivery(request.id)
+            assert ended is not None
+            assert {FLAG_FROM_TRANSCRIPT, FLAG_RECOVERED} <= set(ended.flags)
+            assert looks.count == 1, "not at every line that is written"
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-33", "DE-34")
+def test_what_a_living_panel_did_not_report_is_not_called_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SOON", SOON)
+    me = identify(os.getpid())
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            made.route.reached = Reach("panel", str(me), "", "/nowhere")
+            Looks(made, monkeypatch, Record(Found.ANSWERED, "done"))
+            request, attempt = await handed_over(made)
+            await told(made, attempt, StageName.TAKEN, session="s1")
+            made.carrier.session_idle("claude", "s1")
+            while made.book.open_attempts():
+                await made.store.write(lambda _: None)
+            ended = made.store.delivery(request.id)
+            assert ended is not None
+            assert FLAG_FROM_TRANSCRIPT in ended.flags and FLAG_RECOVERED not in ended.flags
 
     asyncio.run(story())
