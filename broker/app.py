@@ -130,7 +130,7 @@ class Broker:
             sends,
             sight,
             self._pins,
-            stopping=Stopping(self._book, self._turns, self._events, self._stop_soon),
+            stopping=Stopping(self._book, self._turns, self._events, lambda: len(self._late.shown()), self._stop_soon),
             grants=self._current_grants,
             gathered=self._gathered,
             facts=self._facts,

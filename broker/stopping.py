@@ -9,7 +9,6 @@ from collections.abc import Callable
 from enum import Enum
 
 from broker.book import Book
-from broker.deliveries import Delivery
 from broker.errors import Refusal
 from broker.events import Events
 from broker.turns.started import StartedTurns
@@ -30,12 +29,20 @@ class How(Enum):
 
 
 class Stopping:
-    """Args: end: ends the broker, soon."""
+    """Ends one broker.
 
-    def __init__(self, book: Book, turns: StartedTurns, events: Events, end: Callable[[], None]) -> None:
+    Args:
+        watches: how many requests are watched for an answer that may still come.
+        end: ends the broker, soon.
+    """
+
+    def __init__(
+        self, book: Book, turns: StartedTurns, events: Events, watches: Callable[[], int], end: Callable[[], None]
+    ) -> None:
         self._book = book
         self._turns = turns
         self._events = events
+        self._watches = watches
         self._end = end
         self.draining = False
 
@@ -48,25 +55,29 @@ class Stopping:
 
     async def stop(self, how: How) -> None:
         """Raises Refusal: work is open."""
-        work = self._open()
-        if how is How.ASK and work:
-            shown = "; ".join(f"{d.id}, {d.state.value}, to {d.agent} {d.session}" for d in work[:_LISTED])
-            more = f" and {len(work) - _LISTED} more" if len(work) > _LISTED else ""
+        if how is How.ASK and (work := self._listed()):
             raise Refusal(
                 "work_open",
-                f"{len(work)} deliveries are open: {shown}{more}",
-                "`cross-agent broker stop --drain` waits for them; `--force` ends the turns that were started for them.",
+                f"work is open: {work}",
+                "`cross-agent broker stop --drain` waits for it; `--force` ends the turns that were started here.",
             )
         if how is How.DRAIN:
             self.draining = True
-            while self._open():
+            while self._listed():
                 await self._events.next(self._events.sequence, _LOOK_AGAIN)
         elif how is How.FORCE:
             await self._end_turns()
         self._end()
 
-    def _open(self) -> list[Delivery]:
-        return [delivery for delivery in self._book.deliveries() if delivery.open]
+    def _listed(self) -> str:
+        """What is open, in words; empty: nothing."""
+        work = [delivery for delivery in self._book.deliveries() if delivery.open]
+        shown = [f"{d.id}, {d.state.value}, to {d.agent} {d.session}" for d in work[:_LISTED]]
+        if len(work) > _LISTED:
+            shown.append(f"{len(work) - _LISTED} deliveries more")
+        if watches := self._watches():
+            shown.append(f"{watches} watched for a late answer")
+        return "; ".join(shown)
 
     async def _end_turns(self) -> None:
         for attempt in self._book.open_attempts():
