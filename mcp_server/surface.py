@@ -125,7 +125,8 @@ def _send(agent: str, product: str, *, same_agent: bool) -> Tool:
         Parameter(
             "timeout",
             "number",
-            "Seconds that a busy peer is waited for at least, before the message is given up as not delivered.",
+            "Seconds that a busy peer is waited for at least, before the message is given up as not delivered; for a turn "
+            "on a command line, how long it may give no sign of life.",
             default=600,
             least=1,
         ),
@@ -154,8 +155,9 @@ def _send(agent: str, product: str, *, same_agent: bool) -> Tool:
     return Tool(
         f"send_to_{agent}",
         f"Send a message to a {product} session",
-        f"Sends a message to an open {product} session. Returns a receipt at once; the message runs there as a turn of "
-        "its own, after what is running now, and the answer comes back to this session as a new message.",
+        f"Sends a message to a {product} session. Returns a receipt at once; the message runs there as a turn of "
+        "its own, after what is running now, and the answer comes back to this session as a new message. A session that "
+        "is open in a panel gets it there; one that is open nowhere goes on for one turn on its own command line.",
         tuple(parameters),
         read_only=False,
     )
