@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, wall_clock
 from broker.deliveries import EVIDENCE_ORDER, Attempt, Delivery, Event, Evidence, State, step
 from broker.events import Events
 from broker.failpoints import fail_point
@@ -241,4 +241,4 @@ class Book:
 def _rebased(delivery: Delivery) -> Delivery:
     """After a boot: what is left of its time, by the wall clock, on the clock that has begun anew (crash table, row 15)."""
     left = delivery.created + wait_of(delivery.settings) - wall_clock()
-    return replace(delivery, deadline=boot_clock() + max(0.0, left))
+    return replace(delivery, deadline=awake_clock() + max(0.0, left))

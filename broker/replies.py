@@ -15,7 +15,7 @@ from typing import Any
 from broker import envelope
 from broker.beside import beside_the_loop
 from broker.book import Book
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, boot_clock, wall_clock
 from broker.closing import closes_with, closing_token, without_closing_token
 from broker.deliveries import Attempt as AttemptRecord
 from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
@@ -272,7 +272,7 @@ class Replies:
             hop=request.hop,
             max_hops=request.max_hops,
             created=now,
-            deadline=boot_clock() + wait_of(request.settings),  # a busy sender is waited for as a busy peer is (DE-31)
+            deadline=awake_clock() + wait_of(request.settings),  # a busy sender is waited for as a busy peer is (DE-31)
             selected_by="return",
             sender_agent=request.agent,
             sender_session=request.session,

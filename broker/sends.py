@@ -20,7 +20,7 @@ from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.callers import Caller
 from broker.carrier import Carrier
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
 from broker.forgery import neutralised
 from broker.resolve import Asked, Selected, resolve
@@ -213,7 +213,7 @@ class Sends:
             hop=0,
             max_hops=max_hops,
             created=now,
-            deadline=boot_clock() + max(call.timeout, settings.patience),
+            deadline=awake_clock() + max(call.timeout, settings.patience),
             target_name=selected.name,
             selected_by=selected.by,
             sender_agent=call.caller.agent,
