@@ -61,6 +61,7 @@ from broker.wire import (
     State,
     Welcome,
 )
+from broker.withdrawal import Withdrawal
 from mcp_server.served import McpSessions
 from shims.agent import agents
 from shims.presence import living
@@ -114,6 +115,7 @@ class Broker:
             sends,
             sight,
             self._pins,
+            Withdrawal(self._book, self._carrier, self._route, self._events),
             gathered=self._gathered,
             facts=self._facts,
             stop=self._stop_soon,

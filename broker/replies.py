@@ -31,6 +31,8 @@ FLAG_RECOVERED = "is_reply_recovered"
 FLAG_INTERIM = "is_possibly_interim"
 FLAG_STATUS_ONLY = "is_return_status_only"
 FLAG_UNDELIVERED = "is_undelivered"
+FLAG_UNWANTED = "is_withdrawal_wanted"
+"""Somebody has asked for it back: when its agent gives it back, it is withdrawn, and nobody's fault."""
 FLAG_WAITING = "is_waiting_in_agent"
 """Its agent ended with the message in a queue that outlives it; until the request ends."""
 
@@ -107,6 +109,13 @@ class Replies:
         )
         return await self._end(request, event, attempt, Kind.NOTICE, body, reason, flags, **fields)
 
+    async def withdrawn(self, delivery: Delivery, *, attempt: AttemptRecord | None) -> Delivery:
+        """The delivery was taken back before its turn. Whoever wanted that knows it; nobody else is told."""
+        flags = tuple({*delivery.flags, FLAG_UNDELIVERED} - {FLAG_UNWANTED, FLAG_WAITING})
+        ended = await self._book.apply(delivery, Event.WITHDRAW, attempt=attempt, flags=flags, handed_over=False)
+        await self._tell_parent(ended)
+        return ended
+
     async def still_working(self, request: Delivery, state: str) -> None:
         """One notice, to a session that can read it now (DE-30)."""
         if request.progress_delivery:
@@ -162,7 +171,7 @@ class Replies:
     async def _tell_parent(self, ended: Delivery) -> None:
         """A return message that could not be delivered leaves its request with the record alone (DE-41)."""
         request = self._book.delivery(ended.parent) if ended.parent else None
-        if request is not None and ended.state is State.FAILED and request.return_delivery == ended.id:
+        if request is not None and ended.state in (State.FAILED, State.WITHDRAWN) and request.return_delivery == ended.id:
             await self._book.annotate(request, flags=tuple({*request.flags, FLAG_STATUS_ONLY}))
 
     def _message(self, request: Delivery, kind: Kind, words: str) -> Delivery:

@@ -31,6 +31,7 @@ from broker.settings import DEFAULT_ACTIVE, active_window, scope_of
 from broker.sight import Sight
 from broker.status import View
 from broker.wire import McpOpen
+from broker.withdrawal import Withdrawal
 from shims.agent import Agent, agents
 from shims.presence import is_shim
 
@@ -72,6 +73,7 @@ class Service:
         sends: Sends,
         sight: Sight,
         pins: Pins,
+        withdrawal: Withdrawal,
         *,
         gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
@@ -85,6 +87,7 @@ class Service:
         self._sends = sends
         self._sight = sight
         self._pins = pins
+        self._withdrawal = withdrawal
         self._gathered = gathered
         self._facts = facts
         self._stop = stop
@@ -164,6 +167,9 @@ class Service:
             return {**status.overview(self._book, view), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
+        if operation == "withdraw":
+            withdrawn = await self._withdrawal.withdraw(str(parameters.get("id")))
+            return {"ok": True, "delivery": status.delivery_line(withdrawn)}
         if operation == "events":
             missed = self._events.since(int(parameters.get("after", 0)))
             return {"sequence": self._events.sequence, "events": missed}

@@ -241,6 +241,14 @@ def overview(book: Book, view: View) -> dict[str, Any]:
     }
 
 
+def unknown_delivery(identifier: str) -> Refusal:
+    return Refusal(
+        "unknown_delivery",
+        f"no delivery has the id {identifier[:40]}",
+        "Take delivery_id from a receipt; finished deliveries are forgotten after 7 days.",
+    )
+
+
 async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) -> dict[str, Any]:
     """`bridge_status` of one delivery: its record, and the peer as it is at this moment.
 
@@ -249,11 +257,7 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
     """
     delivery = book.delivery(identifier)
     if delivery is None:
-        raise Refusal(
-            "unknown_delivery",
-            f"no delivery has the id {identifier[:40]}",
-            "Take delivery_id from a receipt; finished deliveries are forgotten after 7 days.",
-        )
+        raise unknown_delivery(identifier)
     result: dict[str, Any] = {"delivery": delivery_line(delivery)}
     if delivery.return_delivery and (returned := book.delivery(delivery.return_delivery)) is not None:
         result["return_delivery"] = delivery_line(returned)
