@@ -40,6 +40,7 @@ class Storm:
         self.senders: list[Panel] = [world.open(kind, CROSS_AGENT_FAIL_POINTS="") for kind in SENDERS]
         self.client = world.mcp()
         self.client.shake_hands()
+        self.each = 0
         self.posted: list[int] = []
         for victim in self.victims.values():
             victim.say("hello")
@@ -49,6 +50,7 @@ class Storm:
 
     def send(self, each: int) -> None:
         """Each sender's person has it send so many in one turn; a client of nobody's does the same."""
+        self.each = each
         for letter, sender in zip("AB", self.senders, strict=True):
             steps = [sender.send_script(self.somebody(), self.message(f"{letter}{n:03}")) for n in range(each)]
             sender.say("[[" + " ;; ".join(step[2:].removesuffix(" ;; say sent]]") for step in steps) + " ;; say sent]]")
@@ -106,12 +108,18 @@ class Storm:
                 assert gone_within(panel.pid, 10)
                 self.victims[number] = self.world.open(self.kinds[number], resume=panel.session)
 
-    def go_on(self, kills: int, most: int) -> None:
-        """Strikes, and lets a few be answered, or none, before the next blow."""
+    def go_on(self, kills: int) -> None:
+        """Strikes, and lets a few be answered, or none, before the next blow; as long as there is anything to hit."""
         for _ in range(kills):
-            enough = min(most, self.world.finished_requests() + self.chance.randrange(4))
-            self.until(lambda enough=enough: self.world.finished_requests() >= enough, "some answered")  # type: ignore[misc]
+            enough = self.world.finished_requests() + self.chance.randrange(4)
+            self.until(lambda enough=enough: self.world.finished_requests() >= enough or self.over(), "some answered")  # type: ignore[misc]
+            if self.over():
+                return
             self.strike()
+
+    def over(self) -> bool:
+        """Every call has been answered, and everything that was accepted has ended."""
+        return not self.world.open_deliveries() and all(len(sender.receipts()) == self.each for sender in self.senders)
 
     def calm(self) -> None:
         """No blows any more; everybody is there again, and speaks where a queue waits for that."""
@@ -181,8 +189,9 @@ def assert_told_once(request: Json, deliveries: list[Json], sender: Panel) -> No
         assert told == 1, f"{marker}: told {told} times"
 
 
-def receipts_of(storm: Storm, each: int) -> dict[str, Json]:
+def receipts_of(storm: Storm) -> dict[str, Json]:
     """What every call was answered, by its marker."""
+    each = storm.each
     found = {f"C{n:03}": storm.client.answer(call)["result"]["structuredContent"] for n, call in enumerate(storm.posted)}
     for letter, sender in zip("AB", storm.senders, strict=True):
         sender.wait_receipt(each)
@@ -191,10 +200,10 @@ def receipts_of(storm: Storm, each: int) -> dict[str, Json]:
     return found
 
 
-def assert_nothing_lost_or_doubled(storm: Storm, each: int) -> Counter[str]:
+def assert_nothing_lost_or_doubled(storm: Storm) -> Counter[str]:
     deliveries = storm.world.deliveries()
     assert {d["state"] for d in deliveries} <= set(FINAL)
-    receipts = receipts_of(storm, each)
+    receipts = receipts_of(storm)
     requests = [d for d in deliveries if d["kind"] == "request"]
     accepted = {marker: receipt["delivery_id"] for marker, receipt in receipts.items() if receipt["ok"]}
     assert {marker_of(request): request["id"] for request in requests} == accepted
@@ -217,9 +226,9 @@ def seeded(world: World, request: pytest.FixtureRequest) -> Iterator[Storm]:
 
 def storm(seeded: Storm, *, each: int, kills: int) -> None:
     seeded.send(each)
-    seeded.go_on(kills, 3 * each)
+    seeded.go_on(kills)
     seeded.calm()
-    counted = assert_nothing_lost_or_doubled(seeded, each)
+    counted = assert_nothing_lost_or_doubled(seeded)
     assert counted["delivered"] > each, counted
 
 
