@@ -22,7 +22,7 @@ from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
 from broker.pins import Pins
 from broker.reader import Reader
-from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
+from broker.replies import FLAG_UNWANTED, Replies, sender_of, thread_of
 from broker.routes import Reach, Route, Unreachable, Wait
 from broker.settings import wait_of
 from broker.tasks import Tasks
@@ -54,7 +54,6 @@ class Carrier:
         self._locks: defaultdict[Target, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._waiting_since: dict[str, tuple[str, float]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._withdrawing: set[str] = set()
         self._tasks = Tasks(log)
         self._open_for_business = False
 
@@ -105,9 +104,23 @@ class Carrier:
             if delivery.agent == agent_name and delivery.session in sessions:
                 self._watch.moved(delivery.id)
 
-    def withdraw(self, delivery: Delivery) -> None:
-        """Somebody wants a message back that has not been taken."""
-        self.spawn(self._withdraw(delivery.id))
+    async def withdraw(self, identifier: str) -> None:
+        """Somebody wants a message back: it is, if it is still ours; else its agent has been asked for it, if it only waits."""
+        delivery = self._book.delivery(identifier)
+        if delivery is None:
+            return
+        async with self._locks[delivery.target]:
+            delivery = self._book.delivery(identifier)
+            attempt = self._book.open_attempt_of(identifier)
+            if delivery is None or not delivery.open:
+                return
+            if delivery.state is State.QUEUED:
+                await self._replies.withdrawn(delivery, attempt=None)
+                self.ended(delivery)
+            elif attempt is not None and not self._route.runs(attempt):
+                if FLAG_UNWANTED not in delivery.flags:
+                    await self._book.annotate(delivery, flags=(*delivery.flags, FLAG_UNWANTED))
+                self._route.withdraw(attempt)
 
     def lock(self, target: Target) -> asyncio.Lock:
         """Held while anything about one session's deliveries is changed."""
@@ -271,9 +284,8 @@ class Carrier:
         if delivery.state not in (State.DELIVERING, State.AWAITING):
             await self._book.save_attempt(closed)
             return
-        if code == "withdrawn" and delivery.id in self._withdrawing:
-            flags = (*delivery.flags, FLAG_UNDELIVERED)
-            await self._book.apply(delivery, Event.WITHDRAW, attempt=closed, flags=flags, handed_over=False)
+        if code == "withdrawn" and FLAG_UNWANTED in delivery.flags:
+            await self._replies.withdrawn(delivery, attempt=closed)
             self.ended(delivery)
         elif code in _LATE and (code == "withdrawn" or awake_clock() >= delivery.deadline):
             await self._expire(delivery, closed)
@@ -299,7 +311,6 @@ class Carrier:
         self.ended(delivery)
 
     def ended(self, delivery: Delivery) -> None:
-        self._withdrawing.discard(delivery.id)
         self._stop_timers(delivery.id)
         self.drive(delivery.target)
 
@@ -354,24 +365,6 @@ class Carrier:
         timer = self._timers.pop(identifier, None)
         if timer is not None:
             timer.cancel()
-
-    # withdrawal
-
-    async def _withdraw(self, identifier: str) -> None:
-        delivery = self._book.delivery(identifier)
-        if delivery is None:
-            return
-        async with self._locks[delivery.target]:
-            delivery = self._book.delivery(identifier)
-            attempt = self._book.open_attempt_of(identifier)
-            if delivery is None or not delivery.open:
-                return
-            if delivery.state is State.QUEUED:
-                await self._book.apply(delivery, Event.WITHDRAW, flags=(*delivery.flags, FLAG_UNDELIVERED))
-                self.ended(delivery)
-            elif attempt is not None:
-                self._withdrawing.add(identifier)
-                self._route.withdraw(attempt)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(work)

@@ -94,6 +94,7 @@ class HeadlessRoute:
             cwd=delivery.cwd,
             names=tuple(environment),
             idle=delivery.idle,
+            token=delivery.token,
         )
         await self._turns.start(attempt, run, headless.input(text, delivery.key), environment)
         return True

@@ -37,6 +37,7 @@ class Run(NamedTuple):
         argv: the program first; by_file: the prompt is named in it, and stdin stays empty.
         names: the variables that the agent gets, of those that the runner has.
         idle: seconds without a sign of life after which the turn is ended (DE-32).
+        token: what a finished answer closes with; empty when nothing is asked for.
     """
 
     agent: str
@@ -48,6 +49,7 @@ class Run(NamedTuple):
     cwd: str
     names: tuple[str, ...]
     idle: float
+    token: str = ""
 
 
 class Ended(NamedTuple):

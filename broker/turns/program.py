@@ -17,6 +17,7 @@ from importlib import import_module
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from broker.closing import closes_with
 from broker.failpoints import fail_point
 from broker.paths import find_home
 from broker.processes import ProcessId
@@ -28,6 +29,11 @@ from shims.presence import living
 
 INACTIVE = "inactive"
 TOLD = "told"
+DONE = "done"
+
+_LINGER = 5.0
+"""Seconds that an agent gets to end by itself whose answer is there, closed as it was asked to be: Claude Code 2.1.332 stays for
+as long as a command that it has left in the background does."""
 
 _BLOCK = 1 << 16
 _LONGEST_LINE = 64 << 20
@@ -60,6 +66,8 @@ class Runner:
         self._kept = 0
         self._words = b""
         self._begun = False
+        self._linger = float("inf")
+        """When it must have ended."""
         self._alive = False
         """Whether there was a sign of life since that was looked at last."""
         self._stopped = ""
@@ -172,7 +180,7 @@ class Runner:
         with open(self._files.out, "ab", opener=_private) as kept:
             while self._status is None:
                 since = time.monotonic()
-                ready = {descriptor for descriptor, _ in waiting.poll(step * 1000)}
+                ready = {descriptor for descriptor, _ in waiting.poll(max(0.0, min(step, self._linger - since)) * 1000)}
                 if self._wake in ready:
                     _drain(self._wake)
                     self._reap()
@@ -184,6 +192,8 @@ class Runner:
                     waiting.unregister(text)
                 if self._told:
                     self._stop(TOLD)
+                elif time.monotonic() >= self._linger:
+                    self._stop(DONE)
                 if self._alive:
                     idle, self._alive = 0.0, False
                     continue
@@ -232,11 +242,17 @@ class Runner:
 
     def _feed(self, line: bytes) -> None:
         self._output.feed(line)
-        if not self._begun and (said := self._output.said()).begun:
+        said = self._output.said()
+        if said.ended and self._linger == float("inf") and self._is_finished(said):
+            self._linger = time.monotonic() + _LINGER
+        if not self._begun and said.begun:
             self._begun = True
             fail_point("runner.taken.before")
             self._files.taken(said.session)
             fail_point("runner.taken.after")
+
+    def _is_finished(self, said: Said) -> bool:
+        return bool(self._run.token) and any(closes_with(text, self._run.token) for text in (said.text, *said.later))
 
     def _read_words(self, err: int) -> bool:
         data = _read_now(err)

@@ -211,6 +211,43 @@ def test_expired_in_the_agents_queue(world: World, scripted: OpenTarget, side: s
     told_once(sender, "NOT DELIVERED")
 
 
+_WITHDRAW = """
+import sys
+from broker.cli.calls import call
+from broker.paths import find_home
+print(call(find_home(), "withdraw", start=True, id=sys.argv[1])["delivery"]["state"])
+"""
+
+
+def _withdraw(world: World) -> str:
+    """As a command does, which asks the next broker when one dies; a process of its own, since this one is the shim's."""
+    environment = {**os.environ, **world.settings, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", _WITHDRAW, world.requests()[0]["id"]]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.requirement("DE-26")
+@sides("before")
+def test_withdrawn_out_of_the_agents_queue(world: World, scripted: OpenTarget, side: str) -> None:
+    """The next broker hears that the agent gave it back, and knows that somebody wanted that."""
+    shim = scripted([WRITTEN, TAKEN], taken_back=(rejected("withdrawn"),))
+    sender = world.claude()
+    shim.wait_welcome()
+    sender.registered()
+    sender.send_to(shim, ping("M1"), timeout=600)
+    world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "awaiting-peer"), "M1 taken")
+    first = world.broker()
+    world.arm(f"broker.withdraw.{side}")
+    assert _withdraw(world) == "withdrawn"
+    assert gone_within(first.pid, 10), "the point was not passed"
+    world.broker(other_than=first)
+    (request,) = world.finished(timeout=30)
+    world.until(lambda: not any(a["open"] for a in world.attempts()), "every attempt closed")
+    assert (request["state"], request["handed_over"], request["flags"]) == ("withdrawn", False, ["is_undelivered"])
+    assert sender.notices() == []
+
+
 @sides("before")
 def test_ended(world: World, scripted: OpenTarget, side: str) -> None:
     shim = scripted([WRITTEN, TAKEN, finished("", "failed")])
