@@ -28,6 +28,9 @@ from shims.headless import Said
 
 NEVER = "never"
 
+_OVER = ".over"
+"""What the name of a directory ends with that is being removed."""
+
 
 class Run(NamedTuple):
     """What is to be run.
@@ -58,7 +61,7 @@ class Ended(NamedTuple):
     Attributes:
         said: what its output said, with the final message.
         status: of the agent's exit, negative for a signal; None: it was not started.
-        stopped: why the runner ended it, empty when it did not: `inactive`, or the word of whoever told it to.
+        stopped: why it was ended, empty when it was not: `inactive`, `told`, or why the one who told the runner did so.
     """
 
     said: Said
@@ -131,15 +134,15 @@ class TurnFiles:
         return Ended(Said(**said)._replace(text=text), found["status"], found["stopped"])
 
     def remove(self) -> None:
-        for name in self._names():
-            try:
-                os.unlink(self._file(name))
-            except FileNotFoundError:
-                continue
+        """All of it at once: whoever would still claim it, or write to it, finds nothing any more."""
+        over = f"{self.path}{_OVER}"
         try:
-            os.rmdir(self.path)
+            os.rename(self.path, over)
         except FileNotFoundError:
-            pass
+            return
+        for name in os.listdir(over):
+            os.unlink(os.path.join(over, name))
+        os.rmdir(over)
 
     # the runner's part
 
@@ -200,7 +203,7 @@ class TurnFiles:
         except FileExistsError:
             return False
         finally:
-            os.unlink(self._file(mine))
+            os.unlink(self._file(mine))  # which fails, and the claim with it, where all has been removed meanwhile
         return True
 
     def _write(self, name: str, data: bytes) -> None:
@@ -225,9 +228,3 @@ class TurnFiles:
     def _object(self, name: str) -> Mapping[str, Any] | None:
         data = self._read(name)
         return dict(json.loads(data)) if data else None
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.path)
-        except FileNotFoundError:
-            return []

@@ -45,11 +45,11 @@ _LOOK = 15.0
 """Seconds after which the session's records are looked at for a sign of life. No wait counts for more than it should have
 taken: a machine that slept, or a runner that was stopped, has waited for nothing (DE-35)."""
 
+_LOOKS = 8
+"""How often one looks at least within the limit: a runner that was stopped once is not near it by that alone."""
+
 _MERCY = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 2.0))
 """What a group gets that does not end when it is interrupted, and the seconds that it gets before that."""
-
-_LEFT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""The interpreter ignores these, and a program that it starts would as well."""
 
 
 class Runner:
@@ -148,18 +148,18 @@ class Runner:
         place = run.argv[0]
         try:
             os.setsid()
-            for number in _LEFT_IGNORED:
-                signal.signal(number, signal.SIG_DFL)
+            _forget_signals()
             for place_of, descriptor in enumerate((text, out, err)):
                 os.dup2(descriptor, place_of)
             place = run.cwd
             os.chdir(run.cwd)
             place = run.argv[0]
             environment = {name: os.environ[name] for name in run.names if name in os.environ}
+            fail_point("runner.exec.before")
             if not self._files.claim():
                 os.write(failed, b"the broker has given it up")
                 os._exit(127)
-            fail_point("runner.exec.before")
+            fail_point("runner.exec.after")
             os.execve(run.argv[0], run.argv, environment)
         except OSError as error:
             os.write(failed, f"{place}: {error.strerror}".encode(errors="surrogateescape"))
@@ -175,7 +175,7 @@ class Runner:
         for descriptor in (out, err, self._wake):
             waiting.register(descriptor, select.POLLIN)
         waiting.register(text, select.POLLOUT)
-        step = max(0.01, min(_LOOK, self._run.idle))
+        step = max(0.01, min(_LOOK, self._run.idle / _LOOKS))
         idle, known = 0.0, self._growth()
         with open(self._files.out, "ab", opener=_private) as kept:
             while self._status is None:
@@ -262,7 +262,8 @@ class Runner:
 
     def _growth(self) -> tuple[str, int, int]:
         run = self._run
-        path = self._headless.transcript(run.store, run.expected) if run.expected else ""
+        session = run.expected or self._output.said().session  # the agent may have chosen it
+        path = self._headless.transcript(run.store, session) if session else ""
         try:
             found = os.stat(path)
         except OSError:
@@ -308,6 +309,14 @@ def _holders(run: Run) -> list[ProcessId]:
     return held
 
 
+def _forget_signals() -> None:
+    """What is ignored or blocked here, by the interpreter or by whoever started the broker, is not for what runs next."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def _signal(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
@@ -332,6 +341,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def main() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     files = TurnFiles(sys.argv[1])
     run = files.order()
     files.announce()
