@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.index.feed import Change, unpacked_told
-from shims.shelf import Card, Hold
+from shims.shelf import Hold
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """One session, as its files show it. ``place``: its directory, resolved; ``barred``: why it is no target."""
 
     agent: str
@@ -32,30 +31,33 @@ class Known:
 
 def folded(name: str) -> str:
     """Two names that fold to the same are the same name (SE-24)."""
+    if name.isascii():
+        return name.strip().lower()  # the same, and most names are
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
+class _Leaf(NamedTuple):
     """What one file tells, by session."""
 
-    cards: tuple[Card, ...]
-    """One, or none."""
+    card: Known | None
+    """Its session, if it tells of one, as far as it tells."""
+    rank: float
     names: Mapping[str, str]
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[Hold, ...]
 
     def ids(self) -> set[str]:
-        return {*[card.id for card in self.cards], *self.names}
+        return {self.card.id, *self.names} if self.card is not None else set(self.names)
 
     def unlike(self, other: _Leaf) -> set[str]:
         """The sessions of which the two do not tell the same."""
-        cards = () if self.cards == other.cards else (*self.cards, *other.cards)
+        cards = {leaf.card.id for leaf in (self, other) if leaf.card is not None}
+        same = (self.card, self.rank) == (other.card, other.rank)
         names = {n for n in self.names.keys() | other.names.keys() if self.names.get(n) != other.names.get(n)}
-        return {card.id for card in cards} | names
+        return names if same else cards | names
 
 
 _NO_NAMES: Mapping[str, str] = {}
-_NOTHING = _Leaf((), _NO_NAMES)
+_NOTHING = _Leaf(None, 0.0, _NO_NAMES, ())
 
 
 class Store:
@@ -82,10 +84,16 @@ class Store:
         """Takes over what was told; the ids of sessions that are not what they were."""
         moved: set[str] = set()
         for change in changes:
-            told = _read(change.told)
+            told = self._read(change.told)
             before = self._leaves.pop(change.leaf, _NOTHING)
             if told is not _NOTHING:
                 self._leaves[change.leaf] = told
+            card = told.card
+            if before is _NOTHING and card is not None and not told.names and card.id not in self._of:
+                self._of[card.id] = (change.leaf,)  # the first that is told of a session, which is nearly all at a start
+                self._become(card.id, None, card)
+                moved.add(card.id)
+                continue
             was, now = before.ids(), told.ids()
             for identifier in was - now:
                 self._of[identifier] = tuple([leaf for leaf in self._of[identifier] if leaf != change.leaf])
@@ -133,6 +141,10 @@ class Store:
         before, now = self._sessions.get(identifier), self._put_together(identifier)
         if now == before:
             return False
+        self._become(identifier, before, now)
+        return True
+
+    def _become(self, identifier: str, before: Known | None, now: Known | None) -> None:
         if now is not None:
             self._sessions[identifier] = now
         else:
@@ -146,7 +158,6 @@ class Store:
                 del self._called[name]
         for name in called - was:
             self._called[name] = (*self._called.get(name, ()), identifier)
-        return True
 
     def _put_together(self, identifier: str) -> Known | None:
         leaves = self._of[identifier]
@@ -154,13 +165,28 @@ class Store:
             del self._of[identifier]
             return None
         told = [self._leaves[leaf] for leaf in sorted(leaves)]  # in whatever order it was told, it comes to the same
-        cards = [card for one in told for card in one.cards if card.id == identifier]
+        cards = [(one.rank, one.card.moved, one.card) for one in told if one.card is not None and one.card.id == identifier]
         if not cards:
             return None
-        card = cards[0] if len(cards) == 1 else max(cards, key=lambda card: (card.rank, card.moved, card))
+        card = max(cards)[2]
         names = [one.names[identifier] for one in told if identifier in one.names]
-        name = names[-1] if names else card.name
-        return Known(self.agent, self.path, card.id, card.cwd, card.place or card.cwd, name, card.title, card.moved, card.barred)
+        return card._replace(name=names[-1]) if names else card
+
+    def _read(self, data: bytes | None) -> _Leaf:
+        """What a leaf told, without what only the index process needs."""
+        if data is None:
+            return _NOTHING
+        try:
+            _, cards, names, holds, _ = unpacked_told(data)
+            card, rank = None, 0.0
+            if cards:
+                session, cwd, name, title, moved, rank, barred, place = cards[0]
+                cwd = sys.intern(cwd)
+                place = sys.intern(place) or cwd
+                card = Known(self.agent, self.path, session, cwd, place, name, title, moved, barred)
+            return _Leaf(card, rank, dict(names) if names else _NO_NAMES, holds)
+        except (TypeError, ValueError):
+            return _NOTHING
 
 
 class Catalogue:
@@ -192,17 +218,5 @@ class Catalogue:
         self._changed(store.agent, [known for identifier in moved if (known := store.session(identifier)) is not None])
 
 
-def _read(data: bytes | None) -> _Leaf:
-    """What a leaf told, without what only the index process needs."""
-    if data is None:
-        return _NOTHING
-    try:
-        told = unpacked_told(data)
-        cards = tuple([card._replace(cwd=sys.intern(card.cwd), place=sys.intern(card.place)) for card in told.cards])
-        return _Leaf(cards, dict(told.names) if told.names else _NO_NAMES, told.holds)
-    except (TypeError, ValueError):
-        return _NOTHING
-
-
 def _names(known: Known | None) -> set[str]:
-    return {name for name in (folded(known.name), folded(known.title)) if name} if known is not None else set()
+    return {folded(name) for name in (known.name, known.title) if name and not name.isspace()} if known is not None else set()

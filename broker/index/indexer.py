@@ -21,6 +21,8 @@ log = logging.getLogger("broker.index")
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
 _READ = 1 << 16
+_AHEAD = 1 << 20
+"""Bytes that may wait to be decoded, and as many again: what thousands of sessions tell, so that its process goes on looking."""
 _LONGEST_WORDS, _LONGEST_LINE = 1 << 14, 300
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Seconds until a process that died is started again; doubled each time, until one has lived for a while."""
@@ -122,6 +124,7 @@ class Indexer:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                limit=_AHEAD,
             )
         except OSError as error:
             log.warning("no index process: %s", error.strerror)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from broker.processes import ProcessId, identify
 from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines
 from shims.claude import facts
 from shims.claude.facts import Ending, Facts
-from shims.shelf import ENDS, Folder, Hold, Listed, Told, directories, files_in
+from shims.shelf import ENDS, Folder, Hold, Listed, Told, directories, files_in, linked, listed, unheeded
 
 _TRANSCRIPT = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl", re.IGNORECASE)
 _REGISTERED = re.compile(r"([0-9]{1,10})\.json")
@@ -32,19 +32,26 @@ class ClaudeShelf:
     """See `shims.shelf.Shelf`."""
 
     def folders(self, store: str) -> Iterable[Folder]:
-        return Folder(os.path.join(store, "projects"), deep=True), Folder(os.path.join(store, "sessions"))
+        projects = os.path.join(store, "projects")
+        yield Folder(store)  # that it is moved away, or replaced, is told where it lies
+        yield Folder(projects, deep=True)
+        yield Folder(os.path.join(store, "sessions"))
+        yield from linked(projects, 1)
 
-    def files(self, store: str) -> Iterator[Listed]:
-        for project in directories(os.path.join(store, "projects")):
-            yield from files_in(project, lambda entry: _TRANSCRIPT.fullmatch(entry.name))
-        yield from files_in(os.path.join(store, "sessions"), lambda entry: _REGISTERED.fullmatch(entry.name))
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        for project in directories(os.path.join(store, "projects"), unread):
+            yield from files_in(project, _TRANSCRIPT.fullmatch, unread)
+        yield from files_in(os.path.join(store, "sessions"), _REGISTERED.fullmatch, unread)
 
-    def concerns(self, store: str, path: str) -> bool:
+    def concerns(self, store: str, path: str) -> str:
         root = os.path.join(store, "")
         parts = path[len(root) :].split("/") if path.startswith(root) else []
         if len(parts) == 3:
-            return parts[0] == "projects" and _TRANSCRIPT.fullmatch(parts[2]) is not None
-        return len(parts) == 2 and parts[0] == "sessions" and _REGISTERED.fullmatch(parts[1]) is not None
+            return path if parts[0] == "projects" and _TRANSCRIPT.fullmatch(parts[2]) else ""
+        return path if len(parts) == 2 and parts[0] == "sessions" and _REGISTERED.fullmatch(parts[1]) else ""
+
+    def listed(self, store: str, path: str) -> Listed | None:  # noqa: ARG002
+        return listed(path)
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:  # noqa: ARG002
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

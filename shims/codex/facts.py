@@ -40,6 +40,11 @@ class Named(NamedTuple):
     rank: float
 
 
+def is_rollout(name: str) -> bool:
+    """Whether a file that is called so is one; an eighth of what `named` costs."""
+    return _FILE.fullmatch(name) is not None
+
+
 def named(name: str) -> Named | None:
     """``name`` is that of a file without its directory; None when it is no rollout's. Its time is local: it only orders."""
     match = _FILE.fullmatch(name)

@@ -9,15 +9,32 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 
 from broker.processes import ProcessId, identify
 from shims import blocks
 from shims.codex import facts
-from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, files_in, listed
+from shims.shelf import (
+    ENDS,
+    LONGEST_DECODED,
+    Card,
+    Folder,
+    Hold,
+    Listed,
+    Told,
+    directories,
+    files_in,
+    linked,
+    listed,
+    listed_or,
+    unheeded,
+)
 
 _SESSIONS, _ARCHIVED, _LOCKS, _NAMES = "sessions", "archived_sessions", "thread-writer-locks", "session_index.jsonl"
+
+_DEPTH = 3
+"""Directories from ``sessions`` down to a rollout: year, month, day."""
 
 _SPANS = (8 << 10, ENDS)
 """Bytes of the end in which a moment is looked for, more of them only where the last records are that long."""
@@ -43,30 +60,26 @@ class CodexShelf:
     """See `shims.shelf.Shelf`."""
 
     def folders(self, store: str) -> Iterable[Folder]:
-        return (
-            Folder(store),  # the index of names is replaced as a whole: only its directory tells
-            Folder(os.path.join(store, _SESSIONS), deep=True),
-            Folder(os.path.join(store, _ARCHIVED)),
-            Folder(os.path.join(store, _LOCKS)),
-        )
+        yield Folder(store)  # the index of names is replaced as a whole: only its directory tells
+        yield Folder(os.path.join(store, _SESSIONS), deep=True)
+        yield Folder(os.path.join(store, _ARCHIVED))
+        yield Folder(os.path.join(store, _LOCKS))
+        yield from linked(os.path.join(store, _SESSIONS), _DEPTH)
 
-    def files(self, store: str) -> Iterator[Listed]:
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        for year in directories(os.path.join(store, _SESSIONS), unread):
+            for month in directories(year, unread):
+                for day in directories(month, unread):
+                    yield from files_in(day, facts.is_rollout, unread)
+        yield from files_in(os.path.join(store, _ARCHIVED), facts.is_rollout, unread)
+        yield from files_in(os.path.join(store, _LOCKS), facts.locked, unread)
+        yield from listed_or(unread, listed, os.path.join(store, _NAMES))
 
-        def tells(entry: os.DirEntry[str]) -> bool:
-            return _kind(store, entry.path) is not None
+    def concerns(self, store: str, path: str) -> str:
+        return path if _kind(store, path) is not None else ""
 
-        for year in directories(os.path.join(store, _SESSIONS)):
-            for month in directories(year):
-                for day in directories(month):
-                    yield from files_in(day, tells)
-        yield from files_in(os.path.join(store, _ARCHIVED), tells)
-        yield from files_in(os.path.join(store, _LOCKS), tells)
-        names = listed(os.path.join(store, _NAMES))
-        if names is not None:
-            yield names
-
-    def concerns(self, store: str, path: str) -> bool:
-        return _kind(store, path) is not None
+    def listed(self, store: str, path: str) -> Listed | None:  # noqa: ARG002
+        return listed(path)
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:
         if before is not None and before.read > file.size:
@@ -115,11 +128,11 @@ def _kind(store: str, path: str) -> _Kind | None:
         return _Kind.NAMES if name == _NAMES else None
     if folders == [_LOCKS]:
         return _Kind.LOCK if facts.locked(name) else None
-    if facts.named(name) is None:
+    if not facts.is_rollout(name):
         return None
     if folders == [_ARCHIVED]:
         return _Kind.ARCHIVED
-    return _Kind.ROLLOUT if folders[0] == _SESSIONS and len(folders) == 4 else None
+    return _Kind.ROLLOUT if folders[0] == _SESSIONS and len(folders) == 1 + _DEPTH else None
 
 
 def _card(descriptor: int, end: int, file: Listed, before: Told | None, *, archived: bool) -> Card | None:

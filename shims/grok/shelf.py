@@ -12,14 +12,14 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import unquote
 
 from broker.processes import ProcessId, executable, identify
 from shims import blocks
 from shims.grok import summary, tabs
-from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, listed
+from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, linked, listed, listed_or, unheeded
 
 _SESSIONS = "sessions"
 _SUMMARY = "summary.json"
@@ -42,22 +42,29 @@ class GrokShelf:
     def folders(self, store: str) -> Iterable[Folder]:
         yield Folder(store)
         yield Folder(os.path.join(store, _SESSIONS), deep=True)
-        for folder in dict.fromkeys(os.path.dirname(path) for path in _databases()):
+        yield from linked(os.path.join(store, _SESSIONS), 2)
+        paths = [way for path in _databases() for way in (path, *([os.path.realpath(path)] if os.path.islink(path) else ()))]
+        for folder in dict.fromkeys(map(os.path.dirname, paths)):
             yield Folder(folder)
 
-    def files(self, store: str) -> Iterator[Listed]:
-        yield from _there(listed(os.path.join(store, _REGISTRY)))
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        yield from listed_or(unread, listed, os.path.join(store, _REGISTRY))
         for path in _databases():
-            yield from _there(tabs.listed_with_log(path))
-        for directory in directories(os.path.join(store, _SESSIONS)):
-            for session in directories(directory):
-                yield from _there(listed(os.path.join(session, _SUMMARY)))
+            yield from listed_or(unread, tabs.listed_with_log, path)
+        for directory in directories(os.path.join(store, _SESSIONS), unread):
+            for session in directories(directory, unread):
+                yield from listed_or(unread, listed, f"{session}/{_SUMMARY}")
 
-    def concerns(self, store: str, path: str) -> bool:
+    def concerns(self, store: str, path: str) -> str:
         folder, name = os.path.split(path)
         if name == _SUMMARY and os.path.dirname(os.path.dirname(folder)) == os.path.join(store, _SESSIONS):
-            return True
-        return path == os.path.join(store, _REGISTRY) or path in _databases()
+            return path
+        if path == os.path.join(store, _REGISTRY):
+            return path
+        return _database_of(store, path)
+
+    def listed(self, store: str, path: str) -> Listed | None:  # noqa: ARG002
+        return tabs.listed_with_log(path) if path in _databases() else listed(path)
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:
         del store, before
@@ -91,9 +98,13 @@ def _databases() -> list[str]:
     return tabs.databases(os.environ)
 
 
-def _there(file: Listed | None) -> Iterator[Listed]:
-    if file is not None:
-        yield file
+def _database_of(store: str, path: str) -> str:
+    """The database that lies at ``path``, or whose log does: a name may reach the database hours after its log."""
+    place = path.removesuffix(tabs.LOG)
+    known = _databases()
+    if place in known or path.startswith(os.path.join(store, "")):
+        return place if place in known else ""
+    return next((link for link in known if os.path.islink(link) and os.path.realpath(link) == place), "")
 
 
 def _card(path: str) -> Card | None:

@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any
 
 from shims.blocks import LONGEST_LINE
-from shims.grok import transcript
 from shims.jsonline import as_list, as_object, parse_object
 from shims.shelf import LONGEST_TITLE, Card, Hold
 
@@ -58,6 +57,8 @@ def card_of(raw: bytes, session: str, spoken: float) -> Card | None:
 
 def last_spoken(lines: Sequence[bytes]) -> float:
     """When the newest of ``lines`` that belongs to a turn was written, wall-clock seconds; 0 when none does."""
+    from shims.grok import transcript  # half of what a second start would load, and it reads no updates
+
     for line in reversed(lines):
         if len(line) <= LONGEST_LINE and any(mark in line for mark in _OF_A_TURN):
             try:

@@ -8,106 +8,25 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from broker.index import program
-from broker.index.catalogue import Catalogue, Store
-from broker.index.feed import Frames, Look, Open, Ready, ToldBatch, packed
+from broker.index.catalogue import Catalogue
 from broker.index.indexer import Indexer
 from broker.index.watching import Watching
 from broker.tasks import Tasks
 from shims.shelf import Folder
-from tests.integration.made_up_stores import ClaudeStore, CodexStore, GrokStore, Stores
+from tests.integration.indexing import PATIENCE, PROGRAM, Process, indexing, made
+from tests.integration.made_up_stores import ClaudeStore, Stores
 
 pytestmark = pytest.mark.requirement("SE-06")
-
-PROGRAM = Path(program.__file__)
-PATIENCE = 15.0
-"""Seconds on a loaded machine; a change that is not told by the system would take a quarter of an hour."""
-
-
-class Process:
-    """An index process, and what it has told."""
-
-    def __init__(self, database: Path, *stores: tuple[str, Path], before: Sequence[str] = ()) -> None:
-        self.stores = [Store(agent, str(path)) for agent, path in stores]
-        self.ready = [0] * len(stores)
-        self.turn = [0] * len(stores)
-        self.watched = [False] * len(stores)
-        self.batches = 0
-        self._news = threading.Condition()
-        self.process = subprocess.Popen(
-            [*(before or (sys.executable, "-I", str(PROGRAM))), str(database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        for number, (agent, path) in enumerate(stores):
-            self.say(packed(Open(number, agent, str(path))))
-
-    def say(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    def look(self, number: int = 0) -> None:
-        """Asks for a look, and waits for its end."""
-        turn = self.turn[number] + 1
-        self.say(packed(Look(number, turn)))
-        self.until(lambda: self.turn[number] >= turn)
-
-    def until(self, condition: Callable[[], object]) -> None:
-        with self._news:
-            assert self._news.wait_for(condition, PATIENCE), [store.recent() for store in self.stores]
-
-    def until_watched(self) -> None:
-        self.until(lambda: all(self.watched))
-
-    def names(self, number: int = 0) -> set[str]:
-        return {known.name for known in self.stores[number].recent()}
-
-    def until_named(self, *names: str, number: int = 0) -> None:
-        self.until(lambda: self.names(number) == set(names))
-
-    def close(self) -> int:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        status = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        return status
-
-    def _read(self) -> None:
-        frames = Frames()
-        assert self.process.stdout is not None
-        while data := os.read(self.process.stdout.fileno(), 1 << 16):
-            for frame in frames.feed(data):
-                with self._news:
-                    if isinstance(frame, ToldBatch):
-                        self.batches += 1
-                        self.stores[frame.number].apply(frame.changes)
-                    elif isinstance(frame, Ready):
-                        self.ready[frame.number] += 1
-                        self.watched[frame.number] = frame.watched
-                        self.turn[frame.number] = frame.turn
-                    self._news.notify_all()
-
-
-@contextmanager
-def indexing(database: Path, *stores: tuple[str, Path], before: Sequence[str] = ()) -> Iterator[Process]:
-    index = Process(database, *stores, before=before)
-    try:
-        yield index
-    finally:
-        index.process.kill()
-        index.close()
 
 
 @pytest.fixture
@@ -128,10 +47,6 @@ def index(tmp_path: Path, claude: ClaudeStore) -> Iterator[Process]:
         process.until_watched()
         process.until_named("first")
         yield process
-
-
-def made(agent: str, path: Path) -> ClaudeStore | CodexStore | GrokStore:
-    return ClaudeStore(path) if agent == "claude" else CodexStore(path) if agent == "codex" else GrokStore(path)
 
 
 # what changes
@@ -275,13 +190,6 @@ def test_a_directory_that_another_one_follows_is_known(
         index.until_named(f"one {number}", "two")
         claude.rename(session, "renamed", "/other")
         index.until_named(f"one {number}", "renamed")
-
-
-def test_a_store_that_was_moved_away_is_known_at_the_next_look(index: Process, claude: ClaudeStore, tmp_path: Path) -> None:
-    """The system tells who moves within a watched directory, not who moves one with all that is in it."""
-    claude.path.rename(tmp_path / "away")
-    index.look()
-    assert index.names() == set()
 
 
 @pytest.mark.parametrize("what", [pytest.param("store", marks=pytest.mark.full), "projects"])
@@ -454,7 +362,7 @@ def test_without_descriptors_it_is_said(tmp_path: Path, claude: ClaudeStore) -> 
 def test_what_was_lost_is_looked_for_and_the_watches_stand_again(tmp_path: Path) -> None:
     """As when the system had more to tell than it keeps."""
     relisted, touched = threading.Event(), threading.Event()
-    watching = Watching([Folder(str(tmp_path), deep=True)], lambda _: touched.set(), relisted.set)
+    watching = Watching(lambda: [Folder(str(tmp_path), deep=True)], lambda _: touched.set(), relisted.set)
     watching.begin()
     assert watching.complete
     watching.lost()
@@ -476,7 +384,7 @@ def test_only_files_that_are_written_are_told_not_those_that_are_read(tmp_path: 
         if path.endswith("written"):
             written.set()
 
-    watching = Watching([Folder(str(tmp_path), deep=True)], touched, lambda: None)
+    watching = Watching(lambda: [Folder(str(tmp_path), deep=True)], touched, lambda: None)
     watching.begin()
     (tmp_path / "read").read_text()
     os.listdir(tmp_path)

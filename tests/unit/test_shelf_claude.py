@@ -159,7 +159,7 @@ def test_transcripts_and_the_registry_are_files_and_nothing_else_is(store: Store
 def test_a_store_that_is_not_there_is_watched_and_empty(tmp_path: Path) -> None:
     store = str(tmp_path / "none") + "/"
     assert list(SHELF.files(store)) == []
-    assert list(SHELF.folders(store)) == [Folder(f"{store}projects", deep=True), Folder(f"{store}sessions")]
+    assert list(SHELF.folders(store)) == [Folder(store), Folder(f"{store}projects", deep=True), Folder(f"{store}sessions")]
     assert SHELF.concerns(store, f"{store}sessions/1.json")
     assert not SHELF.concerns(store, "/elsewhere/sessions/1.json")
 

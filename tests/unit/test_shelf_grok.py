@@ -360,9 +360,11 @@ def test_the_files_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all(SHELF.concerns(str(store), file.path) for file in found)
     for other in ("sessions/%2Fhome/x/updates.jsonl", "sessions/x/summary.json", "summary.json", "logs/active_sessions.json"):
         assert not SHELF.concerns(str(store), str(store / other))
-    assert list(SHELF.folders(str(store))) == [
+    order = list(SHELF.folders(str(store)))
+    assert order == [
         Folder(str(store)),
         Folder(str(store / "sessions"), deep=True),
+        *sorted([Folder(str(linked), deep=True), Folder(str(store / "sessions" / "%2Fother" / "loop"))], key=order.index),
         Folder(str(names.parent)),
         Folder(str(tmp_path / "missing")),
     ]
