@@ -28,6 +28,7 @@ from watchdog.events import (
 )
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
+from watchdog.version import VERSION_MAJOR, VERSION_MINOR
 
 from broker.filesystems import is_network
 from shims.shelf import Folder
@@ -36,6 +37,9 @@ _COMING = (DirCreatedEvent, FileCreatedEvent)
 _RELISTING = (*_COMING, DirDeletedEvent, DirMovedEvent, FileDeletedEvent, FileMovedEvent)
 _TOLD: list[type[FileSystemEvent]] = [*_RELISTING, FileModifiedEvent]
 """Not that files are opened and read: the index does that itself. One list for all, for the last one of a directory counts."""
+
+_LEAVES_OUT_WHAT_MOVES_IN = (VERSION_MAJOR, VERSION_MINOR) < (7, 1)
+"""A directory that comes from elsewhere into a watched one is told like a new one, and not watched (6.0)."""
 
 _QUIET = os.path.dirname(os.path.abspath(__file__))
 """A directory of no store in which nothing happens."""
@@ -114,6 +118,8 @@ class Watching:
                 leading = name in self._leading or name == place.path
                 if leading and not isinstance(event, _COMING):
                     self._lost = True  # its watch went with it, and the next one may have its very inode
+                if _LEAVES_OUT_WHAT_MOVES_IN and place.deep and isinstance(event, DirCreatedEvent):
+                    self._lost = True
                 if leading or (place.deep and (event.is_directory or os.path.islink(name))):
                     self._relisted()
             if not event.is_directory:
