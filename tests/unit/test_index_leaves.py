@@ -237,8 +237,11 @@ def test_what_could_not_be_looked_at_is_tried_for_what_it_is(life: Life, monkeyp
 
 
 @pytest.mark.requirement("SE-05")
-def test_a_file_that_is_written_while_it_is_read_is_to_be_looked_at_once_more(life: Life) -> None:
+def test_a_file_that_is_written_while_it_is_read_is_to_be_looked_at_once_more(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert life.leaves.unsettled == set()
+    monkeypatch.setattr("broker.index.leaves._GRAIN", 60_000_000_000)
     life.file("b").write_text("new\n")
     os.utime(life.file("b"), ns=(time.time_ns(), time.time_ns()))
     life.told(life.leaves.touched([str(life.file("b"))]))
