@@ -102,7 +102,7 @@ class Broker:
         self._gathered = asyncio.Event()
         self._tasks = Tasks(log)
         self._catalogue = Catalogue(self._sessions_changed)
-        self._indexer = Indexer(home.session_index, self._catalogue, self._tasks)
+        self._indexer = Indexer(home.session_index, self._catalogue, self._tasks, self._stores_in_use)
         sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
         sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route.is_live)
         self._service = Service(
@@ -114,6 +114,7 @@ class Broker:
             sends,
             sight,
             self._pins,
+            grants=self._current_grants,
             gathered=self._gathered,
             facts=self._facts,
             stop=self._stop_soon,
@@ -220,6 +221,10 @@ class Broker:
                 if panel.store == known.store:
                     name = KnownName(known.name, known.title, agents()[agent_name].named_by_files)
                     self._panels.name(panel.process, known.id, name)
+
+    def _stores_in_use(self) -> set[tuple[str, str]]:
+        """Those of panels, which are named by them."""
+        return {(panel.agent, panel.store) for panel in self._panels}
 
     def _stores(self, agent_name: str) -> set[str]:
         """The data directories that panels of this agent use, and its usual one."""

@@ -104,12 +104,12 @@ def identified(target: Agent, caller: Caller, panels: Panels, store: Store, want
 
 
 def check_ready(target: Agent, store: Store) -> None:
-    """Who is not found among records that are still being read may be there all the same (SE-25)."""
+    """Who is not found among records that are still being read, or are old, may be there all the same (SE-25)."""
     if not store.ready:
         raise Refusal(
             "index_not_ready",
-            f"the records of {target.product} are still being read ({len(store)} sessions so far), so that nobody can say yet "
-            "who is meant",
+            f"the records of {target.product} are being read ({len(store)} sessions are known of before), so that nobody can say "
+            "yet who is meant",
             "Call again in a few seconds, or pass the id of a session that is open.",
         )
 

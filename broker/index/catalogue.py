@@ -204,6 +204,10 @@ class Catalogue:
         """The store at ``path``; an empty one that is not ready when nobody has told of it."""
         return self._stores.setdefault((agent, path), Store(agent, path))
 
+    def forget(self, store: Store) -> None:
+        """``store`` is told of no more."""
+        self._stores.pop((store.agent, store.path), None)
+
     def stores(self) -> Iterator[Store]:
         return iter(tuple(self._stores.values()))
 

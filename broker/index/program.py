@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from broker.index.feed import Change, Frames, Look, Open, Ready, batches, packed
+from broker.index.feed import Change, Close, Frames, Look, Open, Ping, Pong, Ready, batches, packed
 from broker.index.kept import Kept
 from broker.index.leaves import Leaves
 from shims.shelf import Shelf, shelf
@@ -79,6 +79,8 @@ class Index:
         self._attending = False
         self._opened: list[_Store] = []
         """Of which nothing has been told yet."""
+        self._ping = 0
+        """The last one that is not answered; 0: none."""
 
     def run(self, commands: int) -> None:
         """Until ``commands`` ends."""
@@ -96,11 +98,11 @@ class Index:
                         self._obey(frame)
             self._begin()
             self._look_at_what_was_touched()
+            self._answer()
 
     def close(self) -> None:
         for store in self._stores.values():
-            if store.watching is not None:
-                store.watching.close()
+            self._close(store)
 
     # commands
 
@@ -112,6 +114,22 @@ class Index:
             self._opened.append(store)
         elif isinstance(frame, Look):
             self._stores[frame.number].asked = frame.turn
+        elif isinstance(frame, Close):
+            self._close(self._stores.pop(frame.number))
+        elif isinstance(frame, Ping):
+            self._ping = frame.number
+
+    def _close(self, store: _Store) -> None:
+        if store in self._opened:
+            self._opened.remove(store)
+        if store.watching is not None:
+            store.watching.close()
+
+    def _answer(self) -> None:
+        """Last of all that is to be done: whoever asks wants to know that what is known is not old (SE-25)."""
+        if self._ping:
+            number, self._ping = self._ping, 0
+            self._say(packed(Pong(number)))
 
     def _begin(self) -> None:
         """All stores at once: while the broker takes in what was known of them, they are looked at, and watched after that."""

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from broker.index import program
-from broker.index.catalogue import Catalogue
+from broker.index.catalogue import Catalogue, Store
 from broker.index.indexer import Indexer
 from broker.index.watching import Watching
 from broker.tasks import Tasks
@@ -533,6 +533,112 @@ def test_a_call_waits_for_the_look_where_nothing_is_watched_and_gives_up_where_n
         assert not store.ready
         os.kill(indexer.pid, signal.SIGCONT)
         assert await indexer.ready([store], PATIENCE)
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
+async def watched(indexer: Indexer, *stores: Store) -> None:
+    async def wait() -> None:
+        while not all(store.watched for store in stores):
+            await indexer.news()
+
+    await asyncio.wait_for(wait(), PATIENCE)
+
+
+@pytest.mark.requirement("SE-24", "SE-25")
+@pytest.mark.parametrize("hung", [False, True], ids=["dead", "hung"])
+def test_what_nobody_tells_of_is_not_taken_for_current(
+    tmp_path: Path, claude: ClaudeStore, monkeypatch: pytest.MonkeyPatch, hung: bool
+) -> None:
+    monkeypatch.setattr("broker.index.indexer._SILENT", 0.5)
+
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), Catalogue(), tasks)
+        store = indexer.open("claude", str(claude.path))
+        assert await indexer.ready([store], PATIENCE)
+        await watched(indexer, store)
+        first = indexer.pid
+        os.kill(first, signal.SIGSTOP)
+        second = claude.add("/far", name="first")
+        if hung:
+            assert not await indexer.ready([store], 0.05)
+        else:
+            os.kill(first, signal.SIGKILL)
+            while indexer.pid == first:
+                await indexer.news()
+        assert not store.ready
+        assert store.session(second) is None
+        assert store.called("first"), "what it said stays known"
+        while indexer.pid in (0, first):
+            await asyncio.wait_for(indexer.news(), PATIENCE)
+        assert await indexer.ready([store], PATIENCE)
+        assert len(store.called("first")) == 2
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("SE-25")
+def test_who_wakes_up_again_is_believed_again(tmp_path: Path, claude: ClaudeStore) -> None:
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), Catalogue(), tasks)
+        store = indexer.open("claude", str(claude.path))
+        assert await indexer.ready([store], PATIENCE)
+        await watched(indexer, store)
+        process = indexer.pid
+        os.kill(process, signal.SIGSTOP)
+        begun = time.monotonic()
+        assert not await indexer.ready([store], 0.5)
+        for _ in range(3):
+            assert not await indexer.ready([store], PATIENCE), "one call has waited for all of them"
+        assert time.monotonic() - begun < PATIENCE
+        os.kill(process, signal.SIGCONT)
+        while not await indexer.ready([store], PATIENCE):
+            pass
+        assert indexer.pid == process
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
+def inotify_instances(pid: int) -> int:
+    links = (os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd"))
+    return sum("inotify" in link for link in links)
+
+
+@pytest.mark.requirement("SE-13")
+@pytest.mark.skipif(sys.platform != "linux", reason="counts inotify instances")
+def test_stores_that_nobody_asks_for_are_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.index.indexer._MOST_STORES", 3)
+    made_up = [made("claude", tmp_path / f"{number}") for number in range(5)]
+    for number, each in enumerate(made_up):
+        each.add(name=f"name {number}")
+
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        catalogue = Catalogue()
+        used = ("claude", str(made_up[0].path))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), catalogue, tasks, lambda: {used})
+        stores: list[Store] = []
+        for each in made_up:
+            store = indexer.open("claude", str(each.path))
+            stores.append(store)
+            assert await indexer.ready([store], PATIENCE)
+            await watched(indexer, store)
+        assert {store.path for store in catalogue.stores()} == {str(made_up[number].path) for number in (0, 3, 4)}
+        assert not stores[1].ready
+        assert await indexer.ready([stores[4]], PATIENCE)  # what was said before has been done
+        assert inotify_instances(indexer.pid) == 3
+        again = indexer.open("claude", str(made_up[1].path))
+        assert await indexer.ready([again], PATIENCE)
+        assert again.called("name 1")
+        made_up[0].add(name="another")
+        assert await indexer.ready([stores[0]], PATIENCE)
+        while not stores[0].called("another"):
+            await asyncio.wait_for(indexer.news(), PATIENCE)
         await ended(tasks)
 
     asyncio.run(story())
