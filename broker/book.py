@@ -73,6 +73,11 @@ class Book:
                 return attempt
         return None
 
+    def started_turns(self) -> set[tuple[str, str]]:
+        """The sessions, by agent and id, in which a turn runs that was started on a command line."""
+        started = [self._deliveries.get(attempt.delivery) for attempt in self._attempts.values() if not attempt.instance]
+        return {(delivery.agent, delivery.session) for delivery in started if delivery is not None}
+
     def queue(self, target: tuple[str, str, str]) -> list[Delivery]:
         """What waits for one session, in order."""
         return [delivery for delivery in self.deliveries() if delivery.target == target and delivery.state is State.QUEUED]

@@ -110,6 +110,21 @@ def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
         return None
 
 
+def working_directory(pid: int) -> str | None:
+    """Where ``pid`` works now, None where it cannot be told."""
+    if _PROC:
+        try:
+            return os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            return None
+    import psutil
+
+    try:
+        return psutil.Process(pid).cwd() or None
+    except psutil.Error:
+        return None
+
+
 def open_death_watch(process: ProcessId) -> int | None:
     """A descriptor that becomes readable when ``process`` ends (pidfd on Linux, a kqueue elsewhere).
 

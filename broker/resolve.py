@@ -156,13 +156,21 @@ def _focused(asked: Asked, seen: Seen) -> Selected | None:
 
 
 def _created(asked: Asked, seen: Seen) -> Selected | None:
-    """The conversation that a message from here opened before, while it is active (SE-27)."""
+    """The conversation that a message from here opened before, while it is there and active (SE-27)."""
     pin = seen.pin
     if pin is None or pin.by_caller or (asked.target.name, pin.session) == (asked.caller.agent, asked.caller.session):
         return None
     known = seen.store.session(pin.session)
     latest = max(pin.set, known.moved if known is not None else 0.0)
-    return _by_pin(asked, seen, pin) if asked.now - latest <= asked.active else None
+    if asked.now - latest > asked.active:
+        return None
+    try:
+        found = identified(asked.target, asked.caller, seen.panels, seen.store, pin.session)
+    except Refusal as refusal:
+        if refusal.code in _GONE:
+            return None  # nobody has asked for this pin, so it is in nobody's way
+        raise
+    return _selected(asked, found, "pin")
 
 
 def _discovered(asked: Asked, seen: Seen) -> Selected | None:
@@ -197,6 +205,9 @@ def _opening(asked: Asked, seen: Seen) -> Selected | None:
     return None
 
 
+_GONE = ("unknown_session", "not_a_target")
+"""With what a pinned session is refused that is not there any more, or takes no messages for good."""
+
 Step = Callable[[Asked, Seen], Selected | None]
 
 ORDER: tuple[Step, ...] = (_named, _asked_for_new, _pinned, _focused, _created, _discovered, _opening)
@@ -206,7 +217,7 @@ def _by_pin(asked: Asked, seen: Seen, pin: Pin) -> Selected:
     try:
         found = identified(asked.target, asked.caller, seen.panels, seen.store, pin.session)
     except Refusal as refusal:
-        if refusal.code not in ("unknown_session", "not_a_target"):
+        if refusal.code not in _GONE:
             raise
         raise Refusal(
             "pin_is_gone",

@@ -25,9 +25,9 @@ from broker.paths import Home
 from broker.pins import Pin, Pins
 from broker.processes import ProcessId, ancestors
 from broker.reader import Reader
-from broker.resolve import Asked, resolve
+from broker.resolve import Asked, Selected, resolve
 from broker.sends import SendCall, Sends
-from broker.settings import DEFAULT_ACTIVE, active_window, scope_of
+from broker.settings import CallerSettings, Grants, caller_settings
 from broker.sight import Sight
 from broker.status import View
 from broker.wire import McpOpen
@@ -35,6 +35,9 @@ from shims.agent import Agent, agents
 from shims.presence import is_shim
 
 log = logging.getLogger("broker.service")
+
+_LONGEST_PATH = os.pathconf("/", "PC_PATH_MAX")
+"""Bytes, with the zero at the end."""
 
 _CALLER_PATIENCE = 2.0
 """Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
@@ -49,7 +52,7 @@ class Asking:
     place: str
     scope: str
     environment: Mapping[str, str]
-    active: float
+    settings: CallerSettings
 
 
 class Service:
@@ -73,6 +76,7 @@ class Service:
         sight: Sight,
         pins: Pins,
         *,
+        grants: Callable[[], Grants],
         gathered: asyncio.Event,
         facts: Callable[[], dict[str, Any]],
         stop: Callable[[], None],
@@ -85,9 +89,14 @@ class Service:
         self._sends = sends
         self._sight = sight
         self._pins = pins
+        self._grants = grants
         self._gathered = gathered
         self._facts = facts
         self._stop = stop
+
+    def settings(self, values: Mapping[str, str]) -> CallerSettings:
+        """What holds for a caller whose process has these ``CROSS_AGENT_*``."""
+        return caller_settings(values, self._grants())
 
     async def caller(self, process: ProcessId, meta: Mapping[str, Any], opened: McpOpen) -> Caller:
         """Who is behind an MCP process; waits briefly for shims that are known to be on their way."""
@@ -97,8 +106,10 @@ class Service:
         while behind and not any(self._panels.is_ready(shim) for shim in behind):
             if not await self._panels.change(deadline):
                 break
-        descent = await asyncio.get_running_loop().run_in_executor(None, descent_of, process)
-        return identify_caller(descent, meta, {**opened.environment, **opened.settings}, self._panels)
+        shims = frozenset(panel.process for panel in self._panels)
+        descent = await asyncio.get_running_loop().run_in_executor(None, descent_of, process, shims)
+        told = {**opened.environment, **opened.settings}
+        return identify_caller(descent, meta, told, self._panels, self._book.started_turns(), opened.cwd)
 
     async def send(self, call: SendCall) -> dict[str, Any]:
         return await self._sends.send(call)
@@ -115,15 +126,13 @@ class Service:
         if delivery:
             return {"ok": True, **await status.detail(self._book, self._panels, self._reader, delivery)}
         view = await self._view(asking, tuple(agents()))
+        targets = [await self._target(asking, agent) for agent in agents().values()]
         return {
             "ok": True,
-            **status.overview(self._book, view),
-            "targets": [await self._target(asking, agent) for agent in agents().values()],
-            "pins": [
-                {"agent": pin.agent, "cwd": pin.place, "session": pin.session, "set_by": "caller" if pin.by_caller else "bridge"}
-                for pin in self._pins.all()
-            ],
-            "settings": {"scope": asking.scope, "active_window_minutes": int(asking.active / 60)},
+            **status.overview(self._book, view, [selected for _, selected in targets if selected is not None]),
+            "targets": [line for line, _ in targets],
+            "pins": [status.pin_line(pin) for pin in self._pins.all()],
+            "settings": status.settings_line(asking.settings, asking.scope),
             "server_process": {**self._facts(), "mcp_process": client.pid},
         }
 
@@ -131,37 +140,40 @@ class Service:
         """Pins messages from a directory to a session, or takes the pin away (SE-27)."""
         target = agents()[agent]
         place = asking.place
+        store = os.path.realpath(self._sight.store(target, asking.caller, asking.environment).path)
         if not session.strip():
-            before = await self._pins.remove(agent, place)
+            before = await self._pins.remove(agent, place, store)
             return {"ok": True, "agent": agent, "cwd": place, "pinned": None, "was": before.session if before else None}
         asked = Asked(target, asking.caller, session.strip(), place=place, scope=asking.scope, now=wall_clock())
         selected = resolve(asked, await self._sight.seen(asked, asking.environment))
-        await self._pins.set(Pin(agent, place, selected.session, by_caller=True, set=wall_clock()))
+        await self._pins.set(Pin(agent, place, store, selected.session, by_caller=True, set=wall_clock()))
         return {"ok": True, "agent": agent, "cwd": place, "pinned": selected.session, "name": status.shown(selected.name) or None}
 
     async def _view(self, asking: Asking, names: tuple[str, ...]) -> View:
         stores = await self._sight.stores([agents()[name] for name in names], asking.caller, asking.environment)
         held = {name: await self._sight.held(agents()[name], store) for name, store in stores.items()}
-        return View(self._panels, asking.caller, asking.place, asking.scope, stores, held, asking.active)
+        return View(self._panels, asking.caller, asking.place, asking.scope, stores, held, asking.settings.active)
 
-    async def _target(self, asking: Asking, target: Agent) -> dict[str, Any]:
+    async def _target(self, asking: Asking, target: Agent) -> tuple[dict[str, Any], Selected | None]:
         """Whom a message to this agent would go to, if it named nobody."""
-        asked = Asked(target, asking.caller, "", False, asking.place, asking.scope, wall_clock(), asking.active)
-        pin = self._pins.at(target.name, asking.place)
-        line: dict[str, Any] = {"agent": target.name, "pinned": pin.session if pin is not None else None}
+        settings = asking.settings
+        asked = Asked(target, asking.caller, "", False, asking.place, asking.scope, wall_clock(), settings.active)
+        seen = await self._sight.seen(asked, asking.environment)
+        line: dict[str, Any] = {"agent": target.name, "pinned": seen.pin.session if seen.pin is not None else None}
         try:
-            selected = resolve(asked, await self._sight.seen(asked, asking.environment))
+            selected = resolve(asked, seen)
         except Refusal as refusal:
-            return {**line, "session": None, "selected_by": None, "why_none": refusal.code}
-        return {**line, "session": selected.session or None, "selected_by": selected.by, "reachable": selected.panel is not None}
+            return {**line, "session": None, "selected_by": None, "why_none": refusal.code}, None
+        reachable = selected.panel is not None
+        return {**line, "session": selected.session or None, "selected_by": selected.by, "reachable": reachable}, selected
 
     async def operation(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """What a command asks. Raises CrossAgentError."""
         if operation == "status":
             return self._facts()
         if operation == "overview":
-            view = await self._view(Asking(Caller(), "/", "/", "any", {}, DEFAULT_ACTIVE), tuple(agents()))
-            return {**status.overview(self._book, view), "server_process": self._facts()}
+            view = await self._view(Asking(Caller(), "/", "/", "any", {}, CallerSettings()), tuple(agents()))
+            return {**status.overview(self._book, view, ()), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
         if operation == "events":
@@ -189,9 +201,10 @@ class Tools:
         debugged.set(DEBUG in opened.settings)
         caller = await self._service.caller(self._process, meta, opened)
         log.debug("%s calls %s: %s %s (%s)", self._process, tool, caller.agent or "nobody", caller.session, caller.how)
-        cwd = os.path.join(opened.cwd, os.path.expanduser(arguments["cwd"]))
-        scope = arguments.get("scope") or scope_of(opened.settings)
-        asking = Asking(caller, cwd, os.path.realpath(cwd), scope, opened.environment, active_window(opened.settings))
+        cwd = directory_below(opened.cwd, arguments["cwd"])
+        settings = self._service.settings(opened.settings)
+        scope = arguments.get("scope") or settings.scope
+        asking = Asking(caller, cwd, os.path.realpath(cwd), scope, opened.environment, settings)
         if tool == "list_agent_sessions":
             return await self._service.sessions(asking, arguments["agent"], arguments["limit"])
         if tool == "bridge_status":
@@ -224,3 +237,20 @@ class Tools:
     def _key(self, request_id: str) -> str:
         """Names a call for ever: the MCP process and the id that its client gave."""
         return f"{self._opened.instance}/{request_id}"
+
+
+def directory_below(cwd: str, wanted: str) -> str:
+    """The directory that a call means which comes from ``cwd``.
+
+    Raises:
+        Refusal: no directory can be called so; the system is not asked, for it would take its time.
+    """
+    if "\0" not in wanted and len(os.fsencode(wanted)) < _LONGEST_PATH:
+        found = os.path.join(cwd, os.path.expanduser(wanted))
+        if len(os.fsencode(found)) < _LONGEST_PATH:
+            return found
+    raise Refusal(
+        "bad_argument",
+        f"cwd must be a directory's path: no zero byte in it, and less than {_LONGEST_PATH} bytes",
+        "Call again with the argument corrected, or without it.",
+    )

@@ -168,8 +168,9 @@ TOOLS = (
     Tool(
         "list_agent_sessions",
         "List agent sessions",
-        "Lists the sessions that can be reached, newest first: id, name, agent, directory, window, whether a turn runs "
-        "and whether it waits for an approval.",
+        "Lists sessions, open ones and others, those of the nearest directory first and of these the newest: id, name, agent, "
+        "directory, in which window it is open, whether messages reach it and if not why, whether a turn runs and whether it "
+        "waits for an approval.",
         (
             Parameter(
                 "agent",
@@ -199,8 +200,9 @@ TOOLS = (
     Tool(
         "bridge_status",
         "Status of the bridge, or of one delivery",
-        "Without delivery_id: who this session is to the bridge, which sessions are there, what is queued and what waits "
-        "for this session. With it: the record of that delivery, the peer's answer as far as there is one, and whether "
+        "Without delivery_id: who this session is to the bridge, whom a message without session_id would go to, which panels "
+        "are open here and in other windows, which settings hold, what is queued and what waits for this session. With "
+        "it: the record of that delivery, the peer's answer as far as there is one, and whether "
         "the peer waits for an approval.",
         (
             _CWD,

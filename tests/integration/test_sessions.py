@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -98,6 +99,21 @@ def test_each_caller_sees_the_stores_of_its_own_environment(world: World, home: 
     }
 
 
+@pytest.mark.requirement("SE-13")
+@pytest.mark.parametrize("kind", AGENTS)
+def test_a_panel_sees_the_stores_that_its_agents_process_was_told_of(world: World, home: Path, kind: str) -> None:
+    """Codex does not tell its MCP servers."""
+    other = "codex" if kind == "claude" else "claude"
+    stores = Stores(home / "elsewhere")
+    session = getattr(stores, other).add("/far", name="Mine")
+    panel = world.open(kind, **{{"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME"}[other]: str(getattr(stores, other).path)})
+    panel.registered()
+    arguments = json.dumps({"message": "are you there", "session_id": "Mine"})
+    panel.say(f"[[tool mcp__cross-agent__send_to_{other} {arguments} ;; say done]]")
+    receipt = panel.wait_receipt()
+    assert receipt["code"] == "not_reachable" and session in receipt["error"]
+
+
 @pytest.mark.requirement("MC-03", "SE-09")
 def test_a_session_is_listed_with_where_it_is_open(world: World, stores: Stores) -> None:
     """One session through its lives: in a panel, in nobody's hands, held by somebody that no message reaches, in a panel."""
@@ -112,11 +128,13 @@ def test_a_session_is_listed_with_where_it_is_open(world: World, stores: Stores)
 
     shown = line(lambda line: line["live"] and line["name"])
     assert (shown["reached_by"], shown["accepts_messages"], shown["held_by_pid"]) == (
-        "panel of another window",
+        "panel of this window",
         True,
         panel.child(),
     )
     assert (shown["name"], shown["name_kind"]) == ("first words [[reply noted]]", "generated")
+    outside = world.mcp_outside(**stores.environment())
+    assert [line["reached_by"] for line in listed(outside, agent="claude")] == ["panel of another window"]
     fields = set(shown)
     panel.close()
     shown = line(lambda line: not line["live"])
@@ -215,7 +233,11 @@ def test_scope_and_activity_bound_what_is_listed_and_found_without_a_name(world:
     assert code == "not_reachable" and order[2] in error
     code, error = refusal(strict, "claude", cwd="/w/p/z")
     assert code == "not_reachable" and order[3] in error
-    assert strict.call("bridge_status", cwd="/w/p")["settings"] == {"scope": "tree", "active_window_minutes": 5}
+    shown = strict.call("bridge_status", cwd="/w/p")
+    assert (shown["settings"]["scope"], shown["settings"]["active"]) == ("tree", 300.0)
+    chosen = [(line["session"], line["selected_by"], line.get("reachable")) for line in shown["targets"]]
+    assert chosen == [(order[2], "discovery", False), (None, None, None), (None, None, None)]
+    assert client.call("bridge_status", cwd="/w/p")["targets"][0]["session"] == order[0]
 
 
 @pytest.mark.full
@@ -354,7 +376,11 @@ def test_a_pin_sends_messages_without_an_address_to_one_session(world: World, st
         "why_none": "no_session",
     }
     # It is a pin of this directory, for this agent, and no address.
-    assert refusal(client, "claude", cwd=str(below))[0] == "no_session"
+    receipt = send(client, "claude", cwd=str(below))
+    assert (receipt["target_session_id"], receipt["target_selected_by"]) == (panel.session, "panel-focus")
+    outside = world.mcp_outside(**stores.environment())
+    assert refusal(outside, "claude", cwd=str(below))[0] == "no_session"
+    assert send(outside, "claude", cwd=str(place))["target_selected_by"] == "pin"
     assert refusal(client, "codex", cwd=str(place))[0] == "no_session"
     code, error = refusal(client, "claude", cwd=str(place), new_session=True)
     assert code == "pinned" and panel.session in error
@@ -371,9 +397,27 @@ def test_a_pin_sends_messages_without_an_address_to_one_session(world: World, st
         "was": panel.session,
     }
     assert pinned(client, "", cwd=str(link))["was"] is None
-    code, error = refusal(client, "claude", cwd=str(place))
+    code, error = refusal(outside, "claude", cwd=str(place))
     assert code == "not_reachable", "what is active on disk is found again"
-    world.finished(5)
+    world.finished(7)
+
+
+@pytest.mark.requirement("SE-27", "SE-31", "SE-13")
+def test_a_pin_is_nothing_to_who_sees_another_store(world: World, home: Path) -> None:
+    sets = {name: Stores(home / name) for name in ("one", "two")}
+    made = {name: each.claude.add("/far", name="Parser") for name, each in sets.items()}
+    clients = {name: client_of(world, each) for name, each in sets.items()}
+    assert pinned(clients["one"], "Parser")["pinned"] == made["one"]
+    assert made["one"] in refusal(clients["one"], "claude", cwd="/w")[1]
+    assert refusal(clients["two"], "claude", cwd="/w")[0] == "no_session"
+    assert pinned(clients["two"], "")["was"] is None
+    assert pinned(clients["two"], "Parser")["pinned"] == made["two"]
+    for name, client in clients.items():
+        code, error = refusal(client, "claude", cwd="/w")
+        assert code == "not_reachable" and made[name] in error
+        assert {line["agent"]: line["pinned"] for line in client.call("bridge_status", cwd="/w")["targets"]}["claude"] == made[
+            name
+        ]
 
 
 @pytest.mark.requirement("SE-27", "SE-31", "SE-24")

@@ -623,7 +623,7 @@ def test_the_callers_own_session_is_not_discovered(world: World) -> None:
 def test_the_conversation_that_was_opened_does_not_choose_itself(world: World) -> None:
     world.knows("me", moved=NOW)
     world.knows("other", moved=NOW - 5)
-    created = Pin("claude", "/w", "me", by_caller=False, set=NOW)
+    created = Pin("claude", "/w", "/h/claude", "me", by_caller=False, set=NOW)
     assert find(world, Caller("claude", "me", "made up"), pin=created).session == "other"
     assert find(world, Caller("claude", "another", "made up"), pin=created).by == "pin"
 
@@ -632,13 +632,16 @@ def test_the_conversation_that_was_opened_does_not_choose_itself(world: World) -
 
 Step = tuple[str, str, Callable[[World], None], dict[str, Any]]
 
+PINNED = Pin("claude", "/w", "/h/claude", "pinned", by_caller=True, set=0)
+MADE = Pin("claude", "/w", "/h/claude", "made", by_caller=False, set=NOW)
+
 STEPS: list[Step] = [
     ("named here", "wanted", lambda world: _opened(world, "wanted"), {"session": "wanted"}),
     ("named in another window", "wanted", lambda world: _opened(world, "wanted", THERE), {"session": "wanted"}),
     ("named in the records", "wanted", lambda world: world.knows("wanted", moved=NOW), {"session": "wanted"}),
-    ("pinned", "pinned", lambda world: world.knows("pinned"), {"pin": Pin("claude", "/w", "pinned", by_caller=True, set=0)}),
+    ("pinned", "pinned", lambda world: world.knows("pinned"), {"pin": PINNED}),
     ("focus", "focus", lambda world: _opened(world, "focus"), {}),
-    ("opened before", "made", lambda world: world.knows("made"), {"pin": Pin("claude", "/w", "made", by_caller=False, set=NOW)}),
+    ("opened before", "made", lambda world: world.knows("made"), {"pin": MADE}),
     ("discovered", "found", lambda world: world.knows("found", moved=NOW), {}),
     ("new", "", lambda world: _opened(world, "", empty=True), {}),
 ]
