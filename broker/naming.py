@@ -6,26 +6,29 @@ no target. A session that is open counts as its panel shows it, for that is newe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
+from heapq import nlargest
+from itertools import islice, pairwise
 
 from broker.callers import Caller
 from broker.clock import wall_clock
-from broker.envelope import one_line
+from broker.envelope import shown, shown_path
 from broker.errors import Refusal
-from broker.index.catalogue import Known, Store, folded
+from broker.index.catalogue import Known, Store, asked_for, forms
 from broker.panels import Panel, Panels
 from broker.wire import SessionState
 from shims.agent import Agent
+from shims.names import folded
 
 _SIMILAR = 3
 _COMPARED = 200
-"""Names that are compared letter by letter with one that nobody has: the newest ones, and those that it is part of."""
+"""Sessions whose names are looked at when nobody has one: the newest ones, and those that it is part of."""
+_CLOSEST = 10
+"""Names of those that have most letters and pairs of letters in common with it, which are compared letter by letter."""
 _LETTERS = 100
-"""Of a name that are compared so: it takes a millisecond for two long ones, in the loop."""
-
+"""Of a name that are compared so: it takes half a millisecond for two long ones, in the loop."""
 
 _LIST = "Name another session: list_agent_sessions shows them."
 
@@ -58,6 +61,10 @@ class Candidate:
         """When something last happened in it, as far as is known."""
         of_panel = max(self.state.last_human, self.state.opened) if self.state is not None else 0.0
         return max(of_panel, self.known.moved if self.known is not None else 0.0)
+
+    def answers_to(self) -> set[str]:
+        whole = {self.known.whole} - {""} if self.known is not None else set()
+        return forms(self.name) | forms(self.title) | whole
 
     @property
     def barred(self) -> str:
@@ -129,11 +136,6 @@ def is_here(panel: Panel, caller: Caller) -> bool:
     return caller.window is not None and panel.window == caller.window
 
 
-def shown(name: str) -> str:
-    """A name as it may stand in a sentence."""
-    return one_line(name)[:80]
-
-
 def _by_id(target: Agent, live: dict[str, Candidate], panels: Panels, store: Store, wanted: str) -> Candidate | None:
     return live.get(wanted) or _empty(target, panels, wanted) or _recorded(store, wanted)
 
@@ -154,10 +156,8 @@ def _recorded(store: Store, wanted: str) -> Candidate | None:
 
 
 def _called(live: dict[str, Candidate], store: Store, wanted: str) -> list[Candidate]:
-    asked = folded(wanted)
-    if not asked:
-        return []
-    found = {c.id: c for c in live.values() if asked in (folded(c.name), folded(c.title))}
+    asked = asked_for(wanted)
+    found = {c.id: c for c in live.values() if asked & c.answers_to()}
     for known in store.called(wanted):
         if known.id not in live:
             found[known.id] = Candidate(known.id, None, None, known)
@@ -169,10 +169,10 @@ def _only(target: Agent, wanted: str, matches: list[Candidate]) -> Candidate:
     if len(matches) == 1:
         return matches[0]
     now = wall_clock()
-    asked = folded(wanted)
+    asked = asked_for(wanted)
     lines = "; ".join(
-        f"{match.id} in {match.cwd or 'an unknown directory'}, {_age(now - match.moved)}, "
-        f"name {'given' if folded(match.name) == asked else 'generated'}{', open' if match.panel is not None else ''}"
+        f"{match.id} in {shown_path(match.cwd) or 'an unknown directory'}, {_age(now - match.moved)}, "
+        f"name {'given' if asked & forms(match.name) else 'generated'}{', open' if match.panel is not None else ''}"
         for match in sorted(matches, key=lambda match: match.moved, reverse=True)[:10]
     )
     raise Refusal(
@@ -183,14 +183,29 @@ def _only(target: Agent, wanted: str, matches: list[Candidate]) -> Candidate:
 
 
 def _unknown(target: Agent, live: dict[str, Candidate], store: Store, wanted: str) -> Refusal:
-    names = {folded(name)[:_LETTERS]: name for name in _comparable(live, store, wanted) if name}
-    similar = get_close_matches(folded(wanted)[:_LETTERS], list(names), _SIMILAR, 0.5)
+    names = {folded(name[:_LETTERS]): name for name in _comparable(live, store, wanted) if name}
+    similar = _similar(folded(wanted[:_LETTERS]), names)
     hint = f" Similar: {', '.join(f'“{shown(names[name])}”' for name in similar)}." if similar else ""
     return Refusal(
         "unknown_session",
         f"no {target.product} session has the id or the exact name “{shown(wanted)}”.{hint}",
         'list_agent_sessions shows ids and names; with scope="any" those of all directories.',
     )
+
+
+def _similar(wanted: str, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that look most like ``wanted``."""
+    asked = _letters(wanted)
+
+    def in_common(name: str) -> float:
+        letters = _letters(name)
+        return len(asked & letters) / ((len(asked) + len(letters)) or 1)
+
+    return get_close_matches(wanted, nlargest(_CLOSEST, names, key=in_common), _SIMILAR, 0.5)
+
+
+def _letters(name: str) -> set[str]:
+    return {*name, *map("".join, pairwise(name))}
 
 
 def _comparable(live: dict[str, Candidate], store: Store, wanted: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker.callers import Caller
+from broker.envelope import shown_path
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store
 from broker.naming import Candidate, check_ready, identified, is_here, named
@@ -132,7 +133,7 @@ def _asked_for_new(asked: Asked, seen: Seen) -> Selected | None:
     if seen.pin is not None and seen.pin.by_caller:
         raise Refusal(
             "pinned",
-            f"messages to {asked.target.product} from {asked.place} are pinned to session {seen.pin.session}",
+            f"messages to {asked.target.product} from {shown_path(asked.place)} are pinned to session {seen.pin.session}",
             "Send without new_session, or take the pin away first: pin_agent_session with an empty session_id.",
         )
     selected = _opening(asked, seen)
@@ -221,7 +222,7 @@ def _by_pin(asked: Asked, seen: Seen, pin: Pin) -> Selected:
             raise
         raise Refusal(
             "pin_is_gone",
-            f"messages to {asked.target.product} from {pin.place} are pinned to session {pin.session}, and {refusal}",
+            f"messages to {asked.target.product} from {shown_path(pin.place)} are pinned to session {pin.session}, and {refusal}",
             "Pin another session with pin_agent_session, take the pin away with an empty session_id, or name a session.",
         ) from None
     return _selected(asked, found, "pin")
@@ -241,9 +242,10 @@ def focusable(target: Agent, caller: Caller, panels: Panels) -> list[tuple[Panel
 
 
 def _nobody(asked: Asked) -> Refusal:
+    place = shown_path(asked.place) or "this directory"
     where = "in this window" if asked.caller.window is not None else "that this caller could be shown to share a window with"
     return Refusal(
         "no_session",
-        f"no {asked.target.product} panel is open {where}, and no session of it is active in {asked.place or 'this directory'}",
+        f"no {asked.target.product} panel is open {where}, and no session of it is active in {place}",
         "Open one in the editor, or name a session: list_agent_sessions shows them.",
     )

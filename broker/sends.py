@@ -22,11 +22,11 @@ from broker.callers import Caller
 from broker.carrier import Carrier
 from broker.clock import boot_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
+from broker.envelope import shown
 from broker.forgery import neutralised
 from broker.resolve import Asked, Selected, resolve
 from broker.settings import CallerSettings, Grants, caller_settings
 from broker.sight import Sight
-from broker.status import shown
 from broker.store import Transaction
 from shims.agent import agent
 

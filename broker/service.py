@@ -17,6 +17,7 @@ from broker import status
 from broker.book import Book
 from broker.callers import Caller, descent_of, identify_caller
 from broker.clock import wall_clock
+from broker.envelope import shown, shown_path
 from broker.errors import Refusal
 from broker.events import Events
 from broker.logs import DEBUG, debugged
@@ -120,7 +121,7 @@ class Service:
     async def sessions(self, asking: Asking, which: str, limit: int) -> dict[str, Any]:
         names = {"all": tuple(agents()), "both": ("claude", "codex")}.get(which, (which,))
         listed = status.list_sessions(await self._view(asking, names), limit=limit)
-        return {"ok": True, "sessions": listed, "scope": asking.scope, "cwd": asking.cwd}
+        return {"ok": True, "sessions": listed, "scope": asking.scope, "cwd": shown_path(asking.cwd)}
 
     async def status(self, asking: Asking, delivery: str, client: ProcessId) -> dict[str, Any]:
         if delivery:
@@ -143,11 +144,23 @@ class Service:
         store = os.path.realpath(self._sight.store(target, asking.caller, asking.environment).path)
         if not session.strip():
             before = await self._pins.remove(agent, place, store)
-            return {"ok": True, "agent": agent, "cwd": place, "pinned": None, "was": before.session if before else None}
+            return {
+                "ok": True,
+                "agent": agent,
+                "cwd": shown_path(place),
+                "pinned": None,
+                "was": before.session if before else None,
+            }
         asked = Asked(target, asking.caller, session.strip(), place=place, scope=asking.scope, now=wall_clock())
         selected = resolve(asked, await self._sight.seen(asked, asking.environment))
         await self._pins.set(Pin(agent, place, store, selected.session, by_caller=True, set=wall_clock()))
-        return {"ok": True, "agent": agent, "cwd": place, "pinned": selected.session, "name": status.shown(selected.name) or None}
+        return {
+            "ok": True,
+            "agent": agent,
+            "cwd": shown_path(place),
+            "pinned": selected.session,
+            "name": shown(selected.name) or None,
+        }
 
     async def _view(self, asking: Asking, names: tuple[str, ...]) -> View:
         stores = await self._sight.stores([agents()[name] for name in names], asking.caller, asking.environment)

@@ -15,7 +15,7 @@ from broker.book import Book
 from broker.callers import Caller
 from broker.clock import wall_clock
 from broker.deliveries import STATES, Delivery, Kind, State
-from broker.envelope import one_line
+from broker.envelope import shown, shown_path
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store
 from broker.naming import is_here
@@ -73,7 +73,7 @@ def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
         "agent": panel.agent,
         "name": shown(name) or None,
         "name_kind": "given" if given else "generated" if name else None,
-        "cwd": state.cwd or panel.cwd,
+        "cwd": shown_path(state.cwd or panel.cwd),
         "live": True,
         "reached_by": f"panel of {'this' if is_here(panel, caller) else 'another'} window",
         "held_by_pid": panel.child.pid if panel.child is not None else None,
@@ -88,7 +88,7 @@ def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
         "why_not": state.why_not or ("the panel is closing" if panel.closing else None),
         "queue_paused": state.queue_paused,
         "host_note": shown(state.host) or None,
-        "last_activity_seconds_ago": int(now - moved),
+        "last_activity_seconds_ago": max(0, int(now - moved)),
         "model": state.model or None,
     }
 
@@ -102,7 +102,7 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
         "agent": known.agent,
         "name": shown(known.name or known.title) or None,
         "name_kind": "given" if known.name else "generated" if known.title else None,
-        "cwd": known.cwd or None,
+        "cwd": shown_path(known.cwd) or None,
         "live": bool(holders),
         "reached_by": None,
         "held_by_pid": holders[0].pid if holders else None,
@@ -117,7 +117,7 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
         "why_not": "a process holds it that no message reaches" if holders else "it is not open in an editor panel",
         "queue_paused": None,
         "host_note": None,
-        "last_activity_seconds_ago": int(now - known.moved),
+        "last_activity_seconds_ago": max(0, int(now - known.moved)),
         "model": None,
     }
 
@@ -231,8 +231,13 @@ def caller_line(view: View) -> dict[str, Any]:
 
 
 def pin_line(pin: Pin) -> dict[str, Any]:
-    set_by = "caller" if pin.by_caller else "bridge"
-    return {"agent": pin.agent, "cwd": pin.place, "store": pin.store, "session": pin.session, "set_by": set_by}
+    return {
+        "agent": pin.agent,
+        "cwd": shown_path(pin.place),
+        "store": shown_path(pin.store),
+        "session": pin.session,
+        "set_by": "caller" if pin.by_caller else "bridge",
+    }
 
 
 def settings_line(settings: CallerSettings, scope: str) -> dict[str, Any]:
@@ -264,7 +269,7 @@ def overview(book: Book, view: View, chosen: Sequence[Selected]) -> dict[str, An
             {
                 "agent": panel.agent,
                 "window": _window(panel, view),
-                "cwd": panel.cwd,
+                "cwd": shown_path(panel.cwd),
                 "version": panel.version,
                 "sessions": [panel_line(panel, s, view) for s in panel.sessions if view.shows(_place(panel, s))],
                 "selection": next((_selection(found) for found in chosen if found.panel is panel), None),
@@ -336,8 +341,3 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
             working = (await reader.latest(delivery.agent, attempts[-1].store, delivery.session, wall_clock())).open
         result["peer_transcript"] = {"is_working": working and bool(hosts), "answer": record.text or None}
     return result
-
-
-def shown(text: str) -> str:
-    """A name or a summary as it may stand in an answer."""
-    return one_line(text)[:200]

@@ -22,9 +22,6 @@ LONGEST_DECODED = 1 << 20
 ENDS = 64 << 10
 """Bytes at the head and the tail of a transcript that are decoded."""
 
-LONGEST_TITLE = 200
-"""Characters of a title that are kept. Names are kept whole: they are matched as they were given (SE-24)."""
-
 
 class Card(NamedTuple):
     """One session as its files show it, whoever holds it."""
@@ -35,7 +32,7 @@ class Card(NamedTuple):
     name: str = ""
     """A name that somebody gave."""
     title: str = ""
-    """A generated title, or its first words: a description."""
+    """A generated title, or its first words: a description; as `names.kept` gives it."""
     moved: float = 0.0
     """When its last record was written, wall-clock seconds."""
     rank: float = 0.0

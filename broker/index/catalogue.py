@@ -7,11 +7,12 @@ file of names counts more than that of a card. Who asks gets sessions of the sto
 from __future__ import annotations
 
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from broker.envelope import shown
 from broker.index.feed import Change, unpacked_told
+from shims.names import LONGEST_TITLE, apart, folded, is_mark, mark
 from shims.shelf import Hold
 
 
@@ -27,13 +28,27 @@ class Known(NamedTuple):
     title: str
     moved: float
     barred: str
+    whole: str = ""
+    """The mark of its title, where that was too long to be kept."""
+
+    def answers_to(self) -> set[str]:
+        found = forms(self.name) | forms(self.title)
+        return found | {self.whole} if self.whole else found
 
 
-def folded(name: str) -> str:
-    """Two names that fold to the same are the same name (SE-24)."""
-    if name.isascii():
-        return name.strip().lower()  # the same, and most names are
-    return unicodedata.normalize("NFC", name.strip()).casefold()
+def forms(name: str) -> set[str]:
+    """What somebody may write who means this name: as it is, or as lists show it, folded (SE-24)."""
+    if name.isascii() and name.isprintable() and "  " not in name and len(name) <= LONGEST_TITLE:
+        found = {folded(name)}  # it is shown as it is, and most names are
+    else:
+        found = {folded(name), folded(shown(name))}
+    return found - {""}
+
+
+def asked_for(wanted: str) -> set[str]:
+    """The forms of which one must be a session's for ``wanted`` to mean it."""
+    asked = folded(wanted)
+    return {asked, mark(wanted)} if asked and not is_mark(asked) else set()
 
 
 class _Leaf(NamedTuple):
@@ -118,12 +133,13 @@ class Store:
 
     def called(self, name: str) -> list[Known]:
         """The sessions whose name or title is this one, completely."""
-        return [self._sessions[identifier] for identifier in self._called.get(folded(name), ())]
+        found = dict.fromkeys(identifier for form in asked_for(name) for identifier in self._called.get(form, ()))
+        return [self._sessions[identifier] for identifier in found]
 
     def containing(self, part: str) -> Iterator[Known]:
         """Sessions whose name or title has ``part`` in it: what a person may have meant."""
         asked = folded(part)
-        found = (identifiers for name, identifiers in self._called.items() if asked in name)
+        found = (identifiers for name, identifiers in self._called.items() if asked in name and not is_mark(name))
         return (self._sessions[identifier] for identifiers in found for identifier in identifiers)
 
     def recent(self) -> list[Known]:
@@ -149,7 +165,8 @@ class Store:
             self._sessions[identifier] = now
         else:
             del self._sessions[identifier]
-        was, called = _names(before), _names(now)
+        was = before.answers_to() if before is not None else set()
+        called = now.answers_to() if now is not None else set()
         for name in was - called:
             left = tuple(other for other in self._called[name] if other != identifier)
             if left:
@@ -181,9 +198,10 @@ class Store:
             card, rank = None, 0.0
             if cards:
                 session, cwd, name, title, moved, rank, barred, place = cards[0]
+                title, whole = apart(title)
                 cwd = sys.intern(cwd)
                 place = sys.intern(place) or cwd
-                card = Known(self.agent, self.path, session, cwd, place, name, title, moved, barred)
+                card = Known(self.agent, self.path, session, cwd, place, name, title, moved, barred, whole)
             return _Leaf(card, rank, dict(names) if names else _NO_NAMES, holds)
         except (TypeError, ValueError):
             return _NOTHING
@@ -220,7 +238,3 @@ class Catalogue:
 
     def _tell(self, store: Store, moved: Iterable[str]) -> None:
         self._changed(store.agent, [known for identifier in moved if (known := store.session(identifier)) is not None])
-
-
-def _names(known: Known | None) -> set[str]:
-    return {folded(name) for name in (known.name, known.title) if name and not name.isspace()} if known is not None else set()

@@ -20,7 +20,7 @@ log = logging.getLogger("broker.index")
 
 T = TypeVar("T")
 
-_FORM = 3
+_FORM = 4
 """Counts up with every change of the schema, and of what a shelf tells."""
 
 _SCHEMA = f"""

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from shims.jsonline import as_list, as_object, parse_object
 from shims.moved import moment
-from shims.shelf import LONGEST_TITLE, Card, Hold
+from shims.names import apart, kept
+from shims.shelf import Card, Hold
 
 SPOKEN_PART = b'"role":'
 """Every record of a message or an answer has it."""
@@ -111,7 +112,9 @@ def glimpsed(facts: Facts, start: bytes) -> Facts:
         words = str(json.loads(b'"%b"' % (found[1] or b"").decode(errors="ignore").encode()))
     except ValueError:
         words = ""
-    return _spoke(facts, [words] if words else [])
+    whole = start[found.end() : found.end() + 1] == b'"'
+    facts = _spoke(facts, [words] if words else [])
+    return facts if whole else facts._replace(words=apart(facts.words)[0], command=apart(facts.command)[0])
 
 
 def titled(facts: Facts, line: bytes) -> Facts:
@@ -206,7 +209,7 @@ def _heard(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _short(value: object) -> str:
-    return _text(value)[:LONGEST_TITLE].rstrip()
+    return kept(_text(value))
 
 
 def _text(value: object) -> str:

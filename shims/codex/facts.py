@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from shims.jsonline import as_list, as_object, parse_object
 from shims.moved import moment
-from shims.shelf import LONGEST_DECODED, LONGEST_TITLE, Card
+from shims.names import kept
+from shims.shelf import LONGEST_DECODED, Card
 
 ARCHIVED = "archived"
 
@@ -84,7 +85,7 @@ def first_words(lines: Iterable[bytes]) -> str:
         if len(line) <= LONGEST_DECODED and any(mark in line for mark in _MESSAGE_MARKS):
             words = _words(parse_object(line))
             if words:
-                return words[:LONGEST_TITLE]
+                return kept(words)
     return ""
 
 

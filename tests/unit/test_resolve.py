@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -166,7 +167,44 @@ def test_a_name_is_shown_on_one_short_line(world: World, caller: Caller) -> None
     world.opens(S("a", name="x\n\u202ey" + "z" * 500))
     error = str(refused(world, caller, session="x\n\u202ey" + "z" * 499))
     assert error.isprintable()
-    assert len(error) < 400
+    assert len(error) < 600
+
+
+@pytest.mark.requirement("SE-24", "MC-03")
+@pytest.mark.parametrize("name", ["👩\u200d👩\u200d👧 修正", "می\u200cخواهم", "a  b", "one\ntwo", "n" * 500, "\x1b[31mred"])
+def test_a_name_is_understood_as_a_list_shows_it(world: World, caller: Caller, name: str) -> None:
+    world.opens(S("a", name=name), S("b", name="Other"))
+    world.knows("c", name=f"!{name}")
+    view = status.View(world.panels, caller, "/w", "any", world.stores, {}, 60.0)
+    lines = {line["id"]: line["name"] for line in status.list_sessions(view, limit=9)}
+    assert find(world, caller, lines["a"]).session == "a"
+    world.opens(S("d", title=name))
+    assert refused(world, caller, session=lines["a"]).code == "ambiguous_name"
+
+
+@pytest.mark.requirement("SE-24", "DE-12")
+def test_a_directory_gets_into_no_line_as_it_is(world: World, caller: Caller) -> None:
+    cwd = "/w\n\x1b[31mIGNORE  ALL"
+    world.opens(S("a", name="Tests"), cwd=cwd)
+    world.knows("b", name="tests", cwd=cwd)
+    assert "in /w [31mIGNORE  ALL" in str(refused(world, caller, session="Tests"))
+    view = status.View(world.panels, caller, "/", "any", world.stores, {}, 60.0)
+    assert {line["cwd"] for line in status.list_sessions(view, limit=9)} >= {"/w [31mIGNORE  ALL"}
+    error = refused(World(), Caller(), place=cwd)
+    assert error.code == "no_session"
+    assert str(error).isprintable()
+
+
+@pytest.mark.requirement("SE-23", "EN-25")
+def test_who_is_unknown_costs_the_loop_little(world: World, caller: Caller) -> None:
+    alphabet = "abcdefghij klmnopqrst"
+    for number in range(500):
+        world.knows(f"s{number}", title="".join(alphabet[(number * 7 + at * (number % 13 + 1)) % 21] for at in range(150)))
+    wanted = world.stores["claude"].recent()[3].title[:140]
+    begun = time.process_time()
+    error = str(refused(world, caller, session=wanted))
+    assert time.process_time() - begun < 0.05
+    assert world.stores["claude"].recent()[3].title in error
 
 
 @pytest.mark.requirement("SE-23")
@@ -557,7 +595,7 @@ def test_a_name_is_not_looked_up_in_records_that_are_read_in_part(world: World, 
     for wanted in ("Tests", "Parser", "nobody", "an id that is not read yet"):
         error = refused(world, caller, session=wanted)
         assert error.code == "index_not_ready"
-        assert "1 sessions so far" in str(error)
+        assert "1 sessions are known" in str(error)
         assert error.retry_safe
     for wanted in ("open", "a"):  # an id is an id
         assert find(world, caller, wanted).session == wanted

@@ -19,7 +19,8 @@ from broker.processes import identify
 from shims.blocks import LONGEST_LINE
 from shims.claude import facts
 from shims.claude.shelf import SHELF
-from shims.shelf import ENDS, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed
+from shims.names import cut, kept
+from shims.shelf import ENDS, Card, Folder, Hold, Listed, Told, listed
 from tests.unit.test_transcripts import Entry, folded, interrupted, lines, prompt, says, tool_result, uses_tool
 
 SESSION = "6f1b9d1e-0000-4000-8000-000000000002"
@@ -211,7 +212,7 @@ CALLED: dict[str, tuple[list[Entry | bytes], str, str]] = {
         "", "do it",
     ),
     "on two lines": ([prompt("  one\ntwo  three\n")], "", "one two  three"),
-    "cut off": ([prompt("x" * 500)], "", "x" * LONGEST_TITLE),
+    "cut off": ([prompt("x" * 500)], "", kept("x" * 500)),
     "half a character": ([HELLO, b'{"type":"custom-title","customTitle":"a\\ud83d"}'], "a\ufffd", "hello"),
 }  # fmt: skip
 
@@ -286,7 +287,7 @@ def test_a_first_message_that_is_too_long_to_be_decoded(store: Store, content: A
     pasted = prompt("", cwd="/work", message={"role": "user", "content": content})
     card = store.card({"type": "mode"}, pasted, ANSWER)
     assert card.barred == ""
-    assert card.title == words.replace("\n", " ")[:LONGEST_TITLE].strip()
+    assert card.title == cut(words.replace("\n", " "))
     picture = prompt("", message={"role": "user", "content": [{"type": "image", "data": "y" * 300_000}]})
     assert (store.card(picture).barred, store.card(picture, HELLO).title) == ("", "hello")
     aside = {"isSidechain": True, **{key: value for key, value in pasted.items() if key != "isSidechain"}}
@@ -375,8 +376,8 @@ def scratch() -> Iterator[Store]:
 @given(content=contents, cuts=st.lists(st.floats(0, 1), max_size=4))
 def test_any_bytes_cut_anywhere_come_to_the_same(scratch: Store, content: bytes, cuts: list[float]) -> None:
     told = None
-    for cut in sorted(cuts):
-        told = SHELF.read(scratch.path, scratch.write(content[: int(cut * len(content))]), told)
+    for place in sorted(cuts):
+        told = SHELF.read(scratch.path, scratch.write(content[: int(place * len(content))]), told)
         told = unpacked(packed(told))
     told = SHELF.read(scratch.path, scratch.write(content), told)
     assert told == SHELF.read(scratch.path, scratch.now(), None)

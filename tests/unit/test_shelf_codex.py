@@ -20,7 +20,8 @@ from broker.index.feed import unpacked_told as unpacked
 from broker.processes import identify
 from shims.codex import facts
 from shims.codex.shelf import MOST_NAMES, SHELF
-from shims.shelf import LONGEST_DECODED, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed
+from shims.names import kept
+from shims.shelf import LONGEST_DECODED, Card, Folder, Hold, Listed, Told, listed
 
 THREAD = "01a22cf3-742a-7fdb-bc3e-425791269f1b"
 OTHER = "01a22cf3-742a-7fdb-bc3e-425791269f1c"
@@ -109,8 +110,8 @@ def test_a_rollout_tells_id_directory_description_and_when_it_moved(store: Path)
         ([said_to_147("of 0.147", images=[], local_images=[])], "of 0.147"),
         ([said_to_147("", images=["data:"], local_images=[])], "[Image]"),
         ([said("# Context from my IDE setup:\n\n## My request for Codex:\nfix it\n")], "fix it"),
-        ([said("x" * 5000)], "x" * LONGEST_TITLE),
-        ([said("y" * 200_000)], "y" * LONGEST_TITLE),
+        ([said("x" * 5000)], kept("x" * 5000)),
+        ([said("y" * 200_000)], kept("y" * 200_000)),
         ([said("<environment_context> typed")], "<environment_context> typed"),
         ([CONTEXT, LAST], ""),
         ([event(type="item_completed", item={"type": "AgentMessage", "content": '"UserMessage"'})], ""),
