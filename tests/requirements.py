@@ -30,7 +30,7 @@ HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33 35 37 40-42 44 45 50 51")
     | _ids("EN", "1-5 8-10 22 26")
-    | _ids("MC", "1 3 5 7-9 25 31 32")
+    | _ids("MC", "1 5 7-9 25 31 32")
     | _ids("SE", "1-3 5-14 20-31")
 )
 
@@ -41,13 +41,14 @@ PARTLY: dict[str, str] = {
     "DE-26": f"what a shim takes back from its agent; the command and the tool come with {COMMANDS}",
     "DE-47": f"refusals of panels; those of other routes come with {DURABLE}",
     "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
-    "EN-13": f"what a started turn was told is believed of its agent's own process; starting turns comes with {DURABLE}",
-    "EN-20": f"all but Copilot's evidence, which comes with {COPILOT}",
+    "EN-13": f"what a started turn was told is believed of its agent's own process while it runs; starting comes with {DURABLE}",
+    "EN-20": f"all but Copilot's evidence, which comes with {COPILOT}; turns that could be told who they are, with {DURABLE}",
     "EN-21": f"the variables of what exists; those of headless turns and jobs come with {DURABLE}, {JOBS}",
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
     "EN-25": "a message of 60 MiB, which only a foreign client sends, is still copied in the loop",
     "MC-02": f"all but `send_to_copilot`, which comes with {COPILOT}",
-    "MC-04": f"all but the watches for late answers, which come with {DURABLE}",
+    "MC-03": f"all but Copilot and live doors, which come with {COPILOT}, {DOORS}",
+    "MC-04": f"all but the watches for late answers, which come with {DURABLE}; settings and panels of what exists",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
     "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",
