@@ -27,6 +27,7 @@ MOST_LOOKED_AT = 500
 """Records in which the first message of a person is looked for."""
 
 _LONGEST_PID = 10
+_WRITTEN = "written "
 _NOISE = (
     "<local-command-stdout>",
     "<local-command-caveat>",
@@ -157,24 +158,32 @@ def card(session: str, facts: Facts, end: Ending, changed: float) -> Card:
     return Card(session, cwd=facts.cwd, name=facts.name, title=title, moved=moved, rank=moved, barred=barred)
 
 
-def hold(pid: str, content: bytes) -> Hold | None:
-    """What a file of the live registry says; ``pid`` is what its name says. None when it is none."""
+def hold(pid: str, content: bytes, written: float) -> Hold | None:
+    """What a file of the live registry says; ``pid`` is what its name says, ``written`` when it was. None when it is none."""
     entry = parse_object(content)
     session = _text(entry.get("sessionId"))
     if not session or not is_pid(pid):
         return None
-    start = entry.get("procStart")
     name = _text(entry.get("name")) if entry.get("nameSource") == "user" else ""
-    return Hold(session, int(pid), _text(start) or (str(start) if type(start) is int else ""), name)
+    return Hold(session, int(pid), evidence(entry.get("procStart"), written), name)
 
 
 def is_pid(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _LONGEST_PID and 0 < int(text) < 1 << 31
 
 
-def is_of(evidence: str, start: int) -> bool:
-    """Whether a process that started at ``start`` may be the one of a `hold`; where no number was noted, any may."""
-    return not evidence.isdecimal() or evidence == str(start)
+def evidence(start: object, written: float) -> str:
+    """By what the process of an entry is known again: its start time as the kernel counts it, else when the entry was written."""
+    noted = str(start) if type(start) is int else start
+    return noted if isinstance(noted, str) and noted.isdecimal() else f"{_WRITTEN}{written:.3f}"
+
+
+def written(evidence: str) -> float:
+    """When the entry was written; 0 where a start time says more."""
+    try:
+        return float(evidence.removeprefix(_WRITTEN)) if evidence.startswith(_WRITTEN) else 0.0
+    except ValueError:
+        return 0.0
 
 
 def _said(facts: Facts, entry: Mapping[str, Any]) -> Facts:

@@ -12,9 +12,9 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from broker.processes import ProcessId, identify
+from broker.processes import ProcessId
 from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines
-from shims.claude import facts
+from shims.claude import facts, live
 from shims.claude.facts import Ending, Facts
 from shims.shelf import ENDS, Folder, Hold, Listed, Told, directories, files_in, linked, listed, unheeded
 
@@ -68,8 +68,8 @@ class ClaudeShelf:
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:  # noqa: ARG002
         found: dict[str, tuple[ProcessId, ...]] = {}
         for hold in holds:
-            process = identify(hold.pid) if _is_there(hold.pid) else None
-            if process is not None and facts.is_of(hold.evidence, process.start):
+            process = live.holder(hold.pid, hold.evidence)
+            if process is not None:
                 found[hold.session] = (*found.get(hold.session, ()), process)
         return found
 
@@ -79,7 +79,8 @@ SHELF = ClaudeShelf()
 
 def _read_entry(descriptor: int, pid: str, file: Listed) -> Told:
     """It is written anew as a whole, whenever the state of its process changes."""
-    hold = facts.hold(pid, os.pread(descriptor, _LONGEST_ENTRY, 0)) if file.size <= _LONGEST_ENTRY else None
+    content = os.pread(descriptor, _LONGEST_ENTRY, 0) if file.size <= _LONGEST_ENTRY else b""
+    hold = facts.hold(pid, content, file.changed / 1e9)
     return Told(file.size, holds=(hold,) if hold is not None else ())
 
 
@@ -137,16 +138,3 @@ def _read_ending(descriptor: int, end: int) -> Ending:
         if found.moved or span >= end:
             break
     return found
-
-
-def _is_there(pid: int) -> bool:
-    """A question that costs a third of looking the process up: most of a registry may be dead."""
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 
-from broker.processes import ProcessId, identify
+from broker.processes import ProcessId
 from shims import blocks
-from shims.codex import facts
+from shims.codex import facts, live
 from shims.shelf import (
     ENDS,
     LONGEST_DECODED,
@@ -106,14 +106,7 @@ class CodexShelf:
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
         """By the kernel's list of locks (Linux alone), which is read once."""
-        named = {hold.evidence: hold.session for hold in holds}
-        pids: dict[str, set[int]] = {}
-        for inode, pid in _flocks() if named else ():
-            thread = named.get(inode)
-            if thread is not None and _is(os.path.join(store, _LOCKS, f"{thread}.lock"), inode):
-                pids.setdefault(thread, set()).add(pid)
-        found = {thread: tuple(filter(None, map(identify, sorted(holders)))) for thread, holders in pids.items()}
-        return {thread: holders for thread, holders in found.items() if holders}
+        return live.holding(store, {hold.evidence: hold.session for hold in holds})
 
 
 SHELF = CodexShelf()
@@ -202,23 +195,3 @@ def _lines(descriptor: int, start: int, end: int) -> Iterator[bytes]:
                 yield line
         first = first and not lines
         rest = rest if len(rest) <= blocks.BLOCK else rest[: blocks.LONGEST_LINE + 1]
-
-
-def _flocks() -> Iterator[tuple[str, int]]:
-    """(inode, pid) of each ``flock`` that is held now, as the kernel tells; those who wait for one are left out."""
-    try:
-        with open("/proc/locks", "rb") as file:
-            for line in file:
-                fields = line.split()
-                if len(fields) > 5 and fields[1] == b"FLOCK":
-                    yield fields[5].rpartition(b":")[2].decode(), int(fields[4])
-    except OSError:
-        return
-
-
-def _is(path: str, inode: str) -> bool:
-    """Whether the file at ``path`` still has ``inode``; one that was freed is soon somebody else's."""
-    try:
-        return str(os.stat(path).st_ino) == inode
-    except OSError:
-        return False

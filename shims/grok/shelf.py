@@ -1,24 +1,21 @@
 """Grok Build's store, and the editors' databases that name its sessions, as files for the index of sessions.
 
-Owns which files there are, reading them, and which processes of the registry still hold what they registered for. What a
-summary or a registry says is `summary`, the editors' databases are `tabs`. Reads only.
+Owns which files there are, and reading them. What a summary or a registry says is `summary`, which processes still hold what
+they registered for is `live`, the editors' databases are `tabs`. Reads only.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from broker.processes import ProcessId, executable, identify
+from broker.processes import ProcessId
 from shims import blocks
-from shims.grok import summary, tabs
+from shims.grok import live, summary, tabs
 from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, linked, listed, listed_or, unheeded
 
 _SESSIONS = "sessions"
@@ -29,11 +26,6 @@ _PATH = ".cwd"
 """Where the name of a directory cannot hold its path."""
 
 _LONGEST_PATH = 16 << 10
-
-_PROGRAM = re.compile(r"/grok(-native|-\d[^/]*)?$")
-
-_DOUBT = 2.0
-"""Seconds by which a process may seem to have begun after it registered: two clocks, one of them set now and then."""
 
 
 class GrokShelf:
@@ -77,17 +69,8 @@ class GrokShelf:
         return Told(file.size, names=tabs.names_in(file.path))
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
-        """An entry stays behind after a kill (1.0.41), and its pid may be somebody else's by now, even another Grok's."""
         del store
-        seen: dict[int, ProcessId | None] = {}
-        found: dict[str, tuple[ProcessId, ...]] = {}
-        for hold in holds:
-            if hold.pid not in seen:
-                seen[hold.pid] = _grok(hold.pid)
-            process = seen[hold.pid]
-            if process is not None and _began(process) <= summary.moment(hold.evidence) + _DOUBT:
-                found[hold.session] = tuple(dict.fromkeys((*found.get(hold.session, ()), process)))
-        return found
+        return live.holding(holds)
 
 
 SHELF = GrokShelf()
@@ -154,21 +137,3 @@ def _opened(path: str) -> Iterator[tuple[int, int]]:
         yield descriptor, status.st_size
     finally:
         os.close(descriptor)
-
-
-def _grok(pid: int) -> ProcessId | None:
-    """The Grok that has ``pid`` now."""
-    try:
-        os.getpgid(pid)  # a tenth of what `identify` costs where nobody has it, as is usual after a while
-    except OSError:
-        return None
-    process = identify(pid)
-    return process if process is not None and _PROGRAM.search(executable(pid) or "") else None
-
-
-def _began(process: ProcessId) -> float:
-    """When a process began, wall-clock seconds."""
-    if sys.platform != "linux":
-        return process.start / 1000
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start / os.sysconf("SC_CLK_TCK")
-    return time.time() - age

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from broker import status
 from broker.callers import Caller
 from broker.clock import wall_clock
+from broker.envelope import shown
 from broker.errors import Refusal
 from broker.guards import check_reachable
 from broker.panels import KnownName, Panel
@@ -554,7 +555,7 @@ def test_a_name_of_any_form_is_kept_as_it_is_and_shown_on_one_line(
     world.knows("b", name=name)
     error = str(refused(world, caller, session=wanted))
     assert error.isprintable() and len(error) < 400
-    assert status.shown(name).isprintable()
+    assert shown(name).isprintable()
     assert str(refused(world, caller, session=f"{wanted.strip()}!")).isprintable()
 
 

@@ -408,7 +408,7 @@ def test_any_record_is_folded(entry: object) -> None:
         known = facts.glimpsed(facts.titled(facts.begun(facts.Facts(), line), line), line)
         assert facts.unpacked(known.packed()) == known
         facts.ending([line])
-        facts.hold("7", line)
+        facts.hold("7", line, 1.0)
 
 
 # who holds it
@@ -419,7 +419,9 @@ def test_what_the_registry_says(store: Store) -> None:
     entry = {"pid": 7, "sessionId": SESSION, "procStart": "123", "name": "work-9c", "nameSource": "derived"}
     assert store.register(7, entry).holds == (Hold(SESSION, 7, "123"),)
     assert store.register(7, {**entry, "nameSource": "user"}).holds == (Hold(SESSION, 7, "123", "work-9c"),)
-    assert store.register(7, {"sessionId": SESSION}).holds == (Hold(SESSION, 7),)
+    for start in (None, "", "Mon Nov 30 10:00:00 2026", [7]):
+        (hold,) = store.register(7, {"sessionId": SESSION, "procStart": start}).holds
+        assert hold == Hold(SESSION, 7, f"written {(store.root / 'sessions' / '7.json').stat().st_mtime:.3f}")
     assert store.register("0", entry).holds == store.register("9" * 10, entry).holds == ()
     for broken in (b"", b"{", b"[]", b"\xff", b"7", {**entry, "sessionId": None}, {**entry, "sessionId": ""}, b" " * (1 << 17)):
         assert store.register(7, broken).holds == ()
@@ -443,6 +445,12 @@ def test_a_process_holds_a_session_only_if_it_is_the_one_that_was_registered() -
     assert above is not None
     mine = Hold(SESSION, me.pid, str(me.start))
     assert SHELF.holding("", [mine]) == {SESSION: (me,)}
-    assert SHELF.holding("", [mine, Hold(SESSION, above.pid)]) == {SESSION: (me, above)}
-    others = (Hold(SESSION, me.pid, str(me.start + 1)), Hold(SESSION), Hold(SESSION, -1), Hold(SESSION, (1 << 31) - 1))
+    assert SHELF.holding("", [mine, Hold(SESSION, above.pid, str(above.start))]) == {SESSION: (me, above)}
+    others = (
+        Hold(SESSION, me.pid, str(me.start + 1)),
+        Hold(SESSION, me.pid, "written 9999999999.000"),
+        Hold(SESSION),
+        Hold(SESSION, -1),
+        Hold(SESSION, (1 << 31) - 1),
+    )
     assert SHELF.holding("", others) == {}
