@@ -92,6 +92,13 @@ def named(target: Agent, caller: Caller, panels: Panels, store: Store, wanted: s
         check_ready(target, store)
         matches = _called(live, store, wanted)
         found = _only(target, wanted, matches) if matches else None
+        if found is not None and store.left_out:
+            raise Refusal(
+                "ambiguous_name",
+                f"“{shown(wanted)}” is {found.id}, but not provably that one alone: there are more names of {target.product} "
+                f"than are kept, and {len(store)} sessions were reached",
+                "Pass this id as session_id.",
+            )
     if found is None:
         raise _unknown(target, live, store, wanted)
     return _checked(target, found)

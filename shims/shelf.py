@@ -66,6 +66,8 @@ class Told(NamedTuple):
     holds: tuple[Hold, ...] = ()
     memory: str = ""
     """What the agent's shelf needs to go on where it stopped."""
+    left_out: bool = False
+    """A bound was met: there are more names than these."""
 
 
 class Listed(NamedTuple):

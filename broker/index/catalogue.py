@@ -59,6 +59,7 @@ class _Leaf(NamedTuple):
     rank: float
     names: Mapping[str, str]
     holds: tuple[Hold, ...]
+    left_out: bool = False
 
     def ids(self) -> set[str]:
         return {self.card.id, *self.names} if self.card is not None else set(self.names)
@@ -86,6 +87,7 @@ class Store:
         self.watched = False
         """Whether changes are told by themselves."""
         self._leaves: dict[int, _Leaf] = {}
+        self._bounded: set[int] = set()
         self._of: dict[str, tuple[int, ...]] = {}
         """The leaves that say something of a session."""
         self._sessions: dict[str, Known] = {}
@@ -100,6 +102,10 @@ class Store:
         moved: set[str] = set()
         for change in changes:
             told = self._read(change.told)
+            if told.left_out:
+                self._bounded.add(change.leaf)
+            else:
+                self._bounded.discard(change.leaf)
             before = self._leaves.pop(change.leaf, _NOTHING)
             if told is not _NOTHING:
                 self._leaves[change.leaf] = told
@@ -125,7 +131,7 @@ class Store:
         """Takes over all that ``other`` knows, who is not used any more; the ids of sessions that are not what they were."""
         mine, others = self._sessions, other._sessions
         self._leaves, self._of, self._sessions, self._called = other._leaves, other._of, others, other._called
-        self._recent = None
+        self._recent, self._bounded = None, other._bounded
         return {identifier for identifier in mine.keys() | others.keys() if mine.get(identifier) != others.get(identifier)}
 
     def session(self, identifier: str) -> Known | None:
@@ -151,6 +157,11 @@ class Store:
     def holds(self) -> list[Hold]:
         """What registries say of who holds which session; whether it is true is not looked at."""
         return [hold for leaf in self._leaves.values() for hold in leaf.holds]
+
+    @property
+    def left_out(self) -> bool:
+        """There are more names than are known: one that is found once may be another one's as well (SE-25)."""
+        return bool(self._bounded)
 
     def _renew(self, identifier: str) -> bool:
         """Puts together what the leaves say of a session; False: nothing else than before."""
@@ -194,7 +205,7 @@ class Store:
         if data is None:
             return _NOTHING
         try:
-            _, cards, names, holds, _ = unpacked_told(data)
+            _, cards, names, holds, _, left_out = unpacked_told(data)
             card, rank = None, 0.0
             if cards:
                 session, cwd, name, title, moved, rank, barred, place = cards[0]
@@ -202,7 +213,7 @@ class Store:
                 cwd = sys.intern(cwd)
                 place = sys.intern(place) or cwd
                 card = Known(self.agent, self.path, session, cwd, place, name, title, moved, barred, whole)
-            return _Leaf(card, rank, dict(names) if names else _NO_NAMES, holds)
+            return _Leaf(card, rank, dict(names) if names else _NO_NAMES, holds, bool(left_out))
         except (TypeError, ValueError):
             return _NOTHING
 

@@ -184,5 +184,5 @@ def packed_told(told: Told) -> bytes:
 
 def unpacked_told(data: bytes) -> Told:
     """The inverse of `packed_told`. Raises ValueError, TypeError for what is none."""
-    read, cards, names, holds, memory = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
-    return Told(read, tuple([Card(*card) for card in cards]), names, tuple([Hold(*hold) for hold in holds]), memory)
+    read, cards, names, holds, memory, left_out = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
+    return Told(read, tuple([Card(*card) for card in cards]), names, tuple([Hold(*hold) for hold in holds]), memory, left_out)

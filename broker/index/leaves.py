@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from broker.index.feed import Change, packed_told, unpacked_told
 from broker.index.kept import Kept, Row
+from broker.index.pieces import Pieces
 from shims.shelf import Card, Listed, Shelf, Told, is_gone
 
 log = logging.getLogger("broker.index")
@@ -54,6 +55,7 @@ class Leaves:
         self._store = store
         self._known: dict[str, _Known] = {}
         self._numbers = count(1)
+        self._pieces = Pieces(self._numbers)
         self._places: dict[str, str] = {}
         """Where directories lead to at this look."""
         self.unread: set[str] = set()
@@ -66,7 +68,7 @@ class Leaves:
         for row in self._kept.all(self._agent, self._store):
             number = next(self._numbers)
             self._known[row.path] = _Known(number, row.inode, row.size, row.changed)
-            yield Change(number, row.told)
+            yield from self._pieces.of(number, row.told)
 
     def survey(self) -> Iterator[Change]:
         """Looks at every file, and tells what has changed since it was looked at last."""
@@ -150,13 +152,13 @@ class Leaves:
                 rows = []
             # Another process may have kept what this one has not told yet.
             if before is None or told != before or row is None or known is None or not known.is_of(row):
-                yield Change(number, row_now.told)
+                yield from self._pieces.of(number, row_now.told)
         self._kept.keep(self._agent, self._store, rows)
 
     def _read(self, file: Listed, before: Told | None) -> tuple[Told, Row]:
         """What ``file`` tells, also as it is kept. Raises OSError."""
         try:
-            told = self._placed(self._shelf.read(self._store, file, before))
+            told = self._placed(_not_later(self._shelf.read(self._store, file, before), file))
             return told, _row(file, told)
         except OSError:
             raise
@@ -178,7 +180,16 @@ class Leaves:
         gone = [(path, self._known.pop(path).number) for path in paths]
         self._kept.drop(self._agent, self._store, [path for path, _ in gone])
         for _, number in gone:
-            yield Change(number, None)
+            yield from self._pieces.of(number, None)
+
+
+def _not_later(told: Told, file: Listed) -> Told:
+    """A record of a time that is still to come was written now at most (SE-07)."""
+    now = time.time()
+    if all(card.moved <= now for card in told.cards):
+        return told
+    written = min(now, abs(file.changed) / 1e9) if file.changed != _UNSETTLED else now
+    return told._replace(cards=tuple([card._replace(moved=min(card.moved, written)) for card in told.cards]))
 
 
 def _row(file: Listed | Row, told: Told) -> Row:

@@ -26,6 +26,9 @@ TITLE_PART = b'-title"'
 MOST_LOOKED_AT = 500
 """Records in which the first message of a person is looked for."""
 
+_ASIDE, _NOT_ASIDE = b'"isSidechain":true', b'"isSidechain":false'
+"""Inside of texts their quotes are escaped."""
+
 _LONGEST_PID = 10
 _WRITTEN = "written "
 _NOISE = (
@@ -68,7 +71,7 @@ class Facts(NamedTuple):
     @property
     def settled(self) -> bool:
         """Whether the beginning tells no more."""
-        return bool(self.cwd and self.words) or self.looked >= MOST_LOOKED_AT
+        return bool(self.cwd and self.words) or (self.looked >= MOST_LOOKED_AT and (self.spoken or not self.aside))
 
     def packed(self) -> str:
         return json.dumps(self, ensure_ascii=False, separators=(",", ":"))
@@ -88,6 +91,8 @@ def begun(facts: Facts, line: bytes) -> Facts:
     """``facts`` and what one more line from the beginning tells; only before they are settled."""
     if SPOKEN_PART not in line and b'"summary"' not in line and (facts.cwd or b'"cwd"' not in line):
         return facts
+    if facts.aside and facts.cwd and _ASIDE in line and _NOT_ASIDE not in line:
+        return facts  # of these there may be thousands before the first one that counts
     entry = parse_object(line)
     facts = facts._replace(cwd=facts.cwd or _text(entry.get("cwd")), looked=facts.looked + 1)
     kind = entry.get("type")
@@ -107,7 +112,7 @@ def glimpsed(facts: Facts, start: bytes) -> Facts:
     found = _LONG_MESSAGE.search(start)
     if found is None or facts.words:
         return facts
-    if b'"isSidechain":true' in start[: found.start()]:
+    if _ASIDE in start[: found.start()]:
         return facts._replace(aside=True)
     try:
         words = str(json.loads(b'"%b"' % (found[1] or b"").decode(errors="ignore").encode()))

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from broker.processes import ProcessId
-from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines
+from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines, trace
 from shims.claude import facts, live
 from shims.claude.facts import Ending, Facts
 from shims.shelf import ENDS, Folder, Hold, Listed, Told, directories, files_in, linked, listed, unheeded
@@ -93,17 +93,16 @@ def _read_transcript(descriptor: int, session: str, file: Listed, before: Told |
         if len(line) < LONGEST_LINE:
             known = facts.titled(known, line)
     card = facts.card(session, known, _read_ending(descriptor, end), file.changed / 1e9)
-    return Told(end, cards=(card,), memory=known.packed())
+    return Told(end, cards=(card,), memory=trace(descriptor, end) + known.packed())
 
 
 def _left_off(descriptor: int, file: Listed, before: Told | None) -> tuple[Facts, int]:
     """What is known already, and from where on nothing is."""
-    known = facts.unpacked(before.memory) if before is not None else None
-    if before is None or known is None or not 0 < before.read <= file.size:
+    if before is None or not 0 < before.read <= file.size:
         return Facts(), 0
-    if os.pread(descriptor, 1, before.read - 1) != b"\n":  # it did not only grow
-        return Facts(), 0
-    return known, before.read
+    read = trace(descriptor, before.read)
+    known = facts.unpacked(before.memory.removeprefix(read)) if before.memory.startswith(read) else None
+    return (known, before.read) if known is not None else (Facts(), 0)  # it did not only grow
 
 
 def _read_beginning(descriptor: int, known: Facts, start: int, end: int) -> Facts:

@@ -8,7 +8,6 @@ the index of names, one line per rename, and puts another file in its place when
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 
@@ -39,11 +38,11 @@ _DEPTH = 3
 _SPANS = (8 << 10, ENDS)
 """Bytes of the end in which a moment is looked for, more of them only where the last records are that long."""
 
+_LONGEST_FIRST = 8 << 20
+"""Bytes of a first line that are searched, when it is too long to be decoded."""
+
 MOST_NAMES = 1 << 15
 """Sessions whose names are kept, those renamed last: some megabytes."""
-
-_TRACE = 4 << 10
-"""Bytes before the place where reading stopped that must still be the same."""
 
 MOST_RENAMES = 32 << 20
 """Bytes of the end of the index of names that are read: some 200,000 renames."""
@@ -92,13 +91,14 @@ class CodexShelf:
             return Told(file.size)
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if kind is _Kind.NAMES and before is not None and before.memory != _trace(descriptor, before.read):
+            if kind is _Kind.NAMES and before is not None and before.memory != blocks.trace(descriptor, before.read):
                 before = None
             start = before.read if before is not None else 0
             end = blocks.end_of_lines(descriptor, start, file.size)
             if kind is _Kind.NAMES:
                 names = _names(descriptor, start, end, before.names if before is not None else ())
-                return Told(end, names=names, memory=_trace(descriptor, end))
+                left_out = len(names) > MOST_NAMES or end - start > MOST_RENAMES or (before is not None and before.left_out)
+                return Told(end, names=names[-MOST_NAMES:], memory=blocks.trace(descriptor, end), left_out=left_out)
             card = _card(descriptor, end, file, before, archived=kind is _Kind.ARCHIVED)
         finally:
             os.close(descriptor)
@@ -155,8 +155,9 @@ def _head(descriptor: int, end: int, file: Listed, *, archived: bool) -> Card | 
         title = facts.first_words(lines)
         if card is not None and (title or end <= span):
             return card._replace(title=title)
-    if card is None:  # a first line too long to decode: at least it has a name
-        return Card(named.thread, rank=named.rank, barred=facts.ARCHIVED if archived else "")
+    if card is None:
+        line = os.pread(descriptor, min(end, _LONGEST_FIRST), 0).partition(b"\n")[0]
+        return facts.glimpsed(named, line, archived=archived)
     return card
 
 
@@ -171,13 +172,7 @@ def _names(descriptor: int, start: int, end: int, known: Iterable[tuple[str, str
         names.pop(thread, None)
         if name:
             names[thread] = name
-    return tuple(names.items())[-MOST_NAMES:]
-
-
-def _trace(descriptor: int, end: int) -> str:
-    """By what the index of names is known again: the file that replaced it may have its inode, and more in it by now."""
-    begin = max(0, end - _TRACE)
-    return f"{zlib.crc32(os.pread(descriptor, end - begin, begin)):08x}"
+    return tuple(names.items())
 
 
 def _lines(descriptor: int, start: int, end: int) -> Iterator[bytes]:

@@ -16,6 +16,8 @@ from broker.index.catalogue import Store
 from broker.index.feed import Change, unpacked_told
 from broker.index.kept import Kept
 from broker.index.leaves import Leaves
+from shims.shelf import shelf
+from tests.integration.made_up_stores import ClaudeStore, CodexStore
 from tests.unit.made_up_shelf import END, MadeUpShelf
 
 LONG_AGO = 1_700_000_000_000_000_000
@@ -523,3 +525,52 @@ def test_a_database_that_breaks_under_its_process_costs_no_session(life: Life, t
 def test_the_database_is_its_owners_alone(life: Life, tmp_path: Path) -> None:
     assert life.names()
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("index.sqlite*")} == {0o600}
+
+
+# many names, and times that are still to come
+
+
+@pytest.mark.requirement("EN-25", "SE-14")
+def test_of_thousands_of_names_only_those_near_the_one_that_has_changed_are_told(tmp_path: Path) -> None:
+    codex = CodexStore(tmp_path)
+    codex.path.mkdir(exist_ok=True)
+    names = tmp_path / "session_index.jsonl"
+    ids = [f"01a22cf3-742a-7fdb-bc3e-{number:012}" for number in range(20_000)]
+    names.write_text("".join(f'{{"id":"{each}","thread_name":"name {each}"}}\n' for each in ids))
+    thread = codex.add(name="mine")
+    leaves = Leaves(Kept(str(tmp_path / "index.sqlite")), shelf("codex"), "codex", str(tmp_path))
+    store = Store("codex", str(tmp_path))
+    store.apply(leaves.survey())
+    assert [known.id for known in store.called("mine")] == [thread]
+    for name in ("renamed", "again"):
+        with names.open("a") as file:
+            file.write(f'{{"id":"{thread}","thread_name":"{name}"}}\n')
+        changes = list(leaves.touched([str(names)]))
+        assert sum(len(change.told or b"") for change in changes) < 64 << 10
+        store.apply(changes)
+        assert [known.id for known in store.called(name)] == [thread]
+    again = Leaves(Kept(str(tmp_path / "index.sqlite")), shelf("codex"), "codex", str(tmp_path))
+    loaded = Store("codex", str(tmp_path))
+    loaded.apply(again.load())
+    assert [known.id for known in loaded.called("again")] == [thread]
+    names.write_text(f'{{"id":"{thread}","thread_name":"alone"}}\n')
+    store.apply(leaves.touched([str(names)]))
+    assert [known.id for known in store.called("alone")] == [thread]
+    names.unlink()
+    store.apply(leaves.touched([str(names)]))
+    assert (store.called("alone"), [known.name for known in store.recent()]) == ([], [""])
+
+
+@pytest.mark.requirement("SE-07", "SE-11")
+def test_a_record_of_a_time_that_is_still_to_come_was_written_when_its_file_was(tmp_path: Path) -> None:
+    claude = ClaudeStore(tmp_path)
+    session = claude.add(ago=-1e9)
+    hour_ago = time.time() - 3600
+    os.utime(claude.transcript(session), (hour_ago, hour_ago))
+    other = claude.add(ago=-1e9)
+    os.utime(claude.transcript(other), (hour_ago + 1e9, hour_ago + 1e9))
+    store = Store("claude", str(tmp_path))
+    store.apply(Leaves(Kept(str(tmp_path / "index.sqlite")), shelf("claude"), "claude", str(tmp_path)).survey())
+    known, late = store.session(session), store.session(other)
+    assert known is not None and abs(known.moved - hour_ago) < 2
+    assert late is not None and abs(late.moved - time.time()) < 60

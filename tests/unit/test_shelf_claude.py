@@ -411,6 +411,35 @@ def test_any_record_is_folded(entry: object) -> None:
         facts.hold("7", line, 1.0)
 
 
+@pytest.mark.requirement("SE-14")
+@pytest.mark.parametrize("more", [b"", whole(ANSWER) * 3], ids=["as long", "longer"])
+@pytest.mark.parametrize("where", ["beginning", "end"])
+def test_a_transcript_that_was_written_anew_in_its_place_is_read_anew(store: Store, more: bytes, where: str) -> None:
+    def content(name: str) -> bytes:
+        middle = whole(*[ANSWER] * 100)
+        return whole(HELLO, custom(name)) + middle if where == "beginning" else whole(HELLO) + middle + whole(custom(name))
+
+    store.write(content("one"))
+    before = store.told()
+    assert before.cards[0].name == "one"
+    with store.transcript.open("r+b") as file:
+        file.write(content("two") + more)
+    assert store.told(before).cards[0].name == "two"
+
+
+@pytest.mark.requirement("SE-01")
+@pytest.mark.parametrize("count", [600, 5000])
+def test_a_conversation_behind_many_records_of_a_sub_agent_counts(store: Store, count: int) -> None:
+    aside = {**says("beside", cwd="/work"), "isSidechain": True}
+    store.write(whole(*[aside] * count))
+    told = store.told()
+    assert told.cards[0].barred == "a sub-agent's transcript"
+    store.write(whole(*[aside] * count, HELLO, ANSWER))
+    for known in (told, None):
+        (card,) = store.told(known).cards
+        assert (card.barred, card.title) == ("", "hello")
+
+
 # who holds it
 
 

@@ -181,8 +181,28 @@ def test_long_instructions(store: Path) -> None:
     long = meta(base_instructions={"text": "x" * 500_000})
     card = only_card(store, long, said("hello"), LAST)
     assert (card.cwd, card.title, card.moved) == ("/w/é k", "hello", MOMENT)
-    longer = meta(base_instructions={"text": "x" * LONGEST_DECODED}, thread_source="subagent")
-    assert only_card(store, longer, said("hello"), LAST) == Card(THREAD, moved=MOMENT, rank=RANK)
+
+
+@pytest.mark.requirement("SE-02", "SE-05")
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({}, True),
+        ({"thread_source": "user"}, True),
+        ({"thread_source": "user", "parent_thread_id": "p"}, True),
+        ({"thread_source": "subagent"}, False),
+        ({"source": {"subagent": {"thread_spawn": {}}}}, False),
+        ({"parent_thread_id": "p"}, False),
+        ({"thread_source": "memory"}, False),
+        ({"source": None}, False),
+        ({"base_instructions": {"text": '"thread_source":"user"' + "x" * (9 << 20)}, "source": None}, False),
+    ],
+)
+def test_whose_a_rollout_is_whose_first_line_is_too_long_to_be_decoded(store: Path, fields: Entry, counts: bool) -> None:
+    long = {"base_instructions": {"text": '"thread_source":"subagent"' + "x" * LONGEST_DECODED}}
+    card = only_card(store, meta(**{**long, **fields}), said("hello"), LAST)
+    assert (card.id, card.cwd, card.moved, card.rank) == (THREAD, "/w/é k", MOMENT, RANK)
+    assert (card.barred == "") is counts
 
 
 @pytest.mark.requirement("SE-05")
@@ -332,6 +352,10 @@ def test_names_are_bounded(store: Path) -> None:
     result = told(store, "".join(lines).encode(), place="session_index.jsonl")
     assert time.process_time() - before < 3
     assert len(result.names) == MOST_NAMES
+    assert result.left_out
+    file = write(store, "".join(lines).encode() + b"{}\n", "session_index.jsonl")
+    assert SHELF.read(str(store), file, result).left_out, "what was left out once is not known later"
+    assert not told(store, "".join(lines[:9]).encode(), place="session_index.jsonl").left_out
     assert result.names[-1][1] == "name 99999"
     huge = content(name(OTHER, "x" * 3_000_000), name(THREAD, "short"))
     assert told(store, huge, place="session_index.jsonl").names == ((THREAD, "short"),)
