@@ -7,6 +7,7 @@ Owns names, defaults and the rule that a caller can make things stricter by itse
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ DEFAULT_PATIENCE = 3600.0
 DEFAULT_IDLE = 900.0
 DEFAULT_ACTIVE = 240 * 60.0
 DEFAULT_TTL = 7 * 24 * 3600.0
+
+OF_THE_BROKER = ("CROSS_AGENT_GROK_NAMES_DB",)
+"""What is one for all callers: names are read by one process, which has its environment from the broker."""
 
 _FALSE = frozenset(("", "0", "false", "no", "off"))
 
@@ -73,8 +77,12 @@ def read_grants(home: Home) -> Grants:
     )
 
 
-def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings:
-    """The settings of a call whose process has ``values`` in its environment. Unreadable ones fall back to the default."""
+def caller_settings(values: Mapping[str, str], grants: Grants, own: Mapping[str, str] = os.environ) -> CallerSettings:
+    """The settings of a call whose process has ``values`` in its environment. Unreadable ones fall back to the default.
+
+    Args:
+        own: the broker's environment.
+    """
     notes = []
     allowed = max(1, grants.max_hops)  # which may be less than the default
     asked = int(_as_number(values.get("CROSS_AGENT_MAX_HOPS"), min(DEFAULT_MAX_HOPS, allowed)))
@@ -83,6 +91,11 @@ def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings
             f"CROSS_AGENT_MAX_HOPS={asked} is more than is granted, {allowed} holds; to grant it, write "
             f"`max_hops = {asked}` under [grants] in config.toml of the state directory"
         )
+    notes += [
+        f"{name} of a registration has no effect: it counts as the process that starts the broker has it"
+        for name in OF_THE_BROKER
+        if values.get(name) and values[name] != own.get(name)
+    ]
     return CallerSettings(
         max_hops=max(1, min(asked, allowed)),
         patience=patience_of(values),

@@ -43,6 +43,7 @@ class Parameter:
     required: bool = False
     choices: tuple[str, ...] = ()
     least: float | None = None
+    most: float | None = None
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": self.kind, "description": self.description}
@@ -50,6 +51,8 @@ class Parameter:
             schema["enum"] = list(self.choices)
         if self.least is not None:
             schema["minimum"] = self.least
+        if self.most is not None:
+            schema["maximum"] = self.most
         if not self.required and self.default is not None:
             schema["default"] = self.default
         return schema
@@ -57,9 +60,11 @@ class Parameter:
     def check(self, value: Any) -> Any:
         fits = isinstance(value, _KINDS[self.kind]) and (self.kind == "boolean" or not isinstance(value, bool))
         fits = fits and not (isinstance(value, float) and not math.isfinite(value))
-        if not fits or (self.choices and value not in self.choices) or (self.least is not None and value < self.least):
+        fits = fits and not (self.choices and value not in self.choices)
+        if not fits or (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
             wanted = f"one of {', '.join(self.choices)}" if self.choices else f"a {self.kind}"
             wanted += f" of at least {self.least:g}" if self.least is not None else ""
+            wanted += f" and at most {self.most:g}" if self.most is not None else ""
             raise Refusal("bad_argument", f"{self.name} must be {wanted}", "Call again with the argument corrected.")
         return value
 
@@ -181,7 +186,7 @@ TOOLS = (
             ),
             _SCOPE,
             _CWD,
-            Parameter("limit", "integer", "At most this many.", default=10, least=1),
+            Parameter("limit", "integer", "At most this many.", default=10, least=1, most=500),
         ),
         read_only=True,
     ),

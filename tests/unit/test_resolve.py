@@ -18,12 +18,15 @@ from broker.clock import wall_clock
 from broker.envelope import shown
 from broker.errors import Refusal
 from broker.guards import check_reachable
+from broker.index.feed import Change
+from broker.index.feed import packed_told as packed
 from broker.panels import KnownName, Panel
 from broker.pins import Pin
 from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, Selected, resolve, tied
 from broker.scope import within
 from broker.wire import SessionState
+from shims.shelf import Told
 from tests.unit.made_up import CLAUDE, CODEX, HERE, THERE, World, caller_in
 
 S = SessionState
@@ -602,6 +605,18 @@ def test_a_name_is_not_looked_up_in_records_that_are_read_in_part(world: World, 
         assert find(world, caller, wanted).session == wanted
     store.ready = True
     assert [find(world, caller, wanted).session for wanted in ("Tests", "Parser")] == ["open", "a"]
+
+
+@pytest.mark.requirement("SE-25", "SE-24")
+def test_a_name_that_more_than_are_kept_may_have_is_not_provably_one(world: World, caller: Caller) -> None:
+    world.knows("a", name="Dup")
+    store = world.stores["claude"]
+    store.apply([Change(99, packed(Told(names=(("b", "other"),), left_out=True)))])
+    error = refused(world, caller, session="dup")
+    assert (error.code, "1 sessions were reached" in str(error), " a," in str(error)) == ("ambiguous_name", True, True)
+    assert find(world, caller, "a").session == "a"
+    store.apply([Change(99, None)])
+    assert find(world, caller, "dup").session == "a"
 
 
 @pytest.mark.requirement("SE-25", "SE-20")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.index.feed import packed_told as packed
@@ -242,6 +242,7 @@ RENAMES = content(
 
 
 @pytest.mark.requirement("SE-05", "SE-14")
+@settings(deadline=None)  # it writes up to a dozen files
 @given(st.sampled_from([ROLLOUT, RENAMES]), st.lists(st.integers(0, len(ROLLOUT)), max_size=5), st.binary(max_size=40))
 def test_reading_in_steps_is_reading_at_once(data: bytes, cuts: list[int], noise: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
