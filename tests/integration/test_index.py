@@ -604,6 +604,52 @@ def test_who_wakes_up_again_is_believed_again(tmp_path: Path, claude: ClaudeStor
     asyncio.run(story())
 
 
+_NEVER_WATCHES = """
+import os, sys
+sys.path.insert(0, {root!r})
+from broker.index.feed import Frames, Look, Ready, packed
+said, lives = open({log!r}, "a"), open({log!r}).read().split().count("life")
+print("life", file=said, flush=True)
+frames = Frames()
+while data := os.read(0, 1 << 16):
+    for frame in frames.feed(data):
+        print(type(frame).__name__, file=said, flush=True)
+        if lives == 0 and isinstance(frame, Look):
+            sys.exit()
+        if lives == 1:
+            open({gate!r}).read()
+        os.write(1, packed(Ready(0, False, 0)))
+print("end", file=said, flush=True)
+"""
+
+
+def test_of_a_new_life_nothing_is_asked_before_it_has_told_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that is asked for while everything is read anyway would be made a second time, and waited for."""
+    log, gate, program = tmp_path / "said", tmp_path / "gate", tmp_path / "program.py"
+    log.touch()
+    os.mkfifo(gate)
+    program.write_text(_NEVER_WATCHES.format(root=str(PROGRAM.parents[2]), log=str(log), gate=str(gate)))
+    monkeypatch.setattr("broker.index.indexer._PROGRAM", str(program))
+
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), Catalogue(), tasks)
+        store = indexer.open("claude", str(tmp_path))
+        assert await indexer.ready([store], PATIENCE)
+        assert not await indexer.ready([store], 0.05)  # it is asked to look, and dies of it
+        open_gate = asyncio.to_thread(gate.open, "w")  # which waits for who reads there: the second life
+        with await asyncio.wait_for(open_gate, PATIENCE):
+            assert not await indexer.ready([store], 0.05)
+        assert await indexer.ready([store], PATIENCE)
+        indexer.close()
+        while indexer.pid:
+            await asyncio.wait_for(indexer.news(), PATIENCE)
+        assert log.read_text().split() == ["life", "Open", "Look", "life", "Open", "end"]
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
 def inotify_instances(pid: int) -> int:
     links = (os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd"))
     return sum("inotify" in link for link in links)
