@@ -283,11 +283,12 @@ def test_names_are_compared_whole_kept_raw_and_shown_on_one_line(world: World, s
     assert shown.keys() == made.keys()
     assert all(name.isprintable() and len(name) <= 200 for name in shown.values())
     for session, name in made.items():
-        for wanted in (name, f"  {name.upper()}\n"):
+        for wanted in (name, f"  {name.upper()}\n", shown[session]):
             code, error = refusal(client, "claude", wanted)
             assert (code, session in error, error.isprintable()) == ("not_reachable", True, True)
     assert refusal(client, "claude", "caf\u00c9")[0] == "not_reachable"
-    assert refusal(client, "claude", "zerowidth")[0] == "unknown_session"
+    assert refusal(client, "claude", "zerowidth")[0] == "not_reachable"
+    assert refusal(client, "claude", "zero")[0] == "unknown_session"
     twin = stores.claude.add(name="CAF\u00c9", cwd="/far")
     wait_for(client, lambda lines: any(line["id"] == twin for line in lines))
     code, error = refusal(client, "claude", "café")

@@ -30,6 +30,7 @@ class Table:
         """Where a process works."""
         monkeypatch.setattr(callers, "working_directory", lambda pid: self.directories.get(pid, "/"))
         monkeypatch.setattr(callers, "argv", lambda pid: self.arguments.get(pid, []))
+        monkeypatch.setattr(live, "_is_there", lambda pid: pid in self._parents)
         monkeypatch.setattr(live, "identify", lambda pid: ProcessId(pid, pid) if pid in self._parents else None)
         for module in (callers, panels):
             monkeypatch.setattr(module, "ancestors", self.ancestors)
