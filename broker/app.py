@@ -117,7 +117,7 @@ class Broker:
         self._gathered = asyncio.Event()
         self._tasks = Tasks(log)
         self._catalogue = Catalogue(self._sessions_changed, self._records_moved)
-        self._indexer = Indexer(home.session_index, self._catalogue, self._tasks)
+        self._indexer = Indexer(home.session_index, self._catalogue, self._tasks, self._stores_in_use)
         self._busy: dict[tuple[str, str], bool] = {}
         self._late = Late(self._book, self._reader, self._carrier.replies, self._indexer.open, self._runs_turn)
         sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
@@ -252,6 +252,10 @@ class Broker:
     def _runs_turn(self, agent_name: str, session: str) -> bool:
         """Whether a panel runs a turn there."""
         return self._busy.get((agent_name, session), False)
+
+    def _stores_in_use(self) -> set[tuple[str, str]]:
+        """Those of panels, which are named by them."""
+        return {(panel.agent, panel.store) for panel in self._panels}
 
     def _stores(self, agent_name: str) -> set[str]:
         """The data directories that panels of this agent use, and its usual one."""

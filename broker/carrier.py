@@ -249,7 +249,7 @@ class Carrier:
             self._stop_timers(delivery.id)
         self._watch.later(delivery)
         if delivery.selected_by == "new":
-            await self._pins.opened(delivery.agent, delivery.cwd, delivery.session)
+            await self._pins.opened(delivery.agent, delivery.cwd, delivery.session, attempt.store)
         if delivery.target != old:
             self.drive(old)
         return delivery

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from broker.panels import Panel, Panels
-from broker.processes import ProcessId, ancestors
+from broker.processes import ProcessId, ancestors, argv
 from shims.agent import agent
 
 log = logging.getLogger("broker.claims")
@@ -67,5 +67,7 @@ class Claims:
 
 
 def _is_free_or_its(name: str, stores: set[str], session: str, shim: ProcessId) -> bool:
-    holders = [holder for store in stores for holder in agent(name).holders(store, session)]
+    described = agent(name)
+    holders = [holder for store in stores for holder in described.holders(store, session)]
+    holders = [holder for holder in holders if not described.leads(argv(holder.pid))]  # the panel may be its client
     return not holders or any(shim in ancestors(holder.pid) for holder in holders)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.forgery import QUOTE, begins_as_command, neutralised
+from shims.names import cut
 
 TITLE = "=== CROSS-AGENT BRIDGE {} ==="
 WAITED_VISIBLY = 120.0
@@ -191,6 +192,16 @@ def sanitised(text: str) -> str:
 def one_line(text: str) -> str:
     """Somebody else's id, name or words as they may stand in a line of ours."""
     return " ".join(sanitised(text).split())
+
+
+def shown(text: str) -> str:
+    """A name as lists and sentences show it; whoever copies it from there is understood (SE-24)."""
+    return cut(one_line(text))
+
+
+def shown_path(path: str) -> str:
+    """A directory as it may stand in a line of ours; its spaces are its own."""
+    return sanitised(path).replace("\n", " ").replace("\t", " ")
 
 
 def _from(sender: Sender) -> str:

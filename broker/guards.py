@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from math import ceil
 
 from broker.callers import Caller
-from broker.envelope import FRAME_AT_MOST
+from broker.envelope import FRAME_AT_MOST, shown
 from broker.errors import Refusal
-from broker.naming import shown
 from broker.processes import ProcessId
 from broker.resolve import Selected
 from broker.settings import CallerSettings

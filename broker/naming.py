@@ -6,26 +6,29 @@ no target. A session that is open counts as its panel shows it, for that is newe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
+from heapq import nlargest
+from itertools import islice, pairwise
 
 from broker.callers import Caller
 from broker.clock import wall_clock
-from broker.envelope import one_line
+from broker.envelope import shown, shown_path
 from broker.errors import Refusal
-from broker.index.catalogue import Known, Store, folded
+from broker.index.catalogue import Known, Store, asked_for, forms
 from broker.panels import Panel, Panels
 from broker.wire import SessionState
 from shims.agent import Agent
+from shims.names import folded
 
 _SIMILAR = 3
 _COMPARED = 200
-"""Names that are compared letter by letter with one that nobody has: the newest ones, and those that it is part of."""
+"""Sessions whose names are looked at when nobody has one: the newest ones, and those that it is part of."""
+_CLOSEST = 10
+"""Names of those that have most letters and pairs of letters in common with it, which are compared letter by letter."""
 _LETTERS = 100
-"""Of a name that are compared so: it takes a millisecond for two long ones, in the loop."""
-
+"""Of a name that are compared so: it takes half a millisecond for two long ones, in the loop."""
 
 _LIST = "Name another session: list_agent_sessions shows them."
 
@@ -59,6 +62,10 @@ class Candidate:
         of_panel = max(self.state.last_human, self.state.opened) if self.state is not None else 0.0
         return max(of_panel, self.known.moved if self.known is not None else 0.0)
 
+    def answers_to(self) -> set[str]:
+        whole = {self.known.whole} - {""} if self.known is not None else set()
+        return forms(self.name) | forms(self.title) | whole
+
     @property
     def barred(self) -> str:
         return self.known.barred if self.known is not None and self.state is None else ""
@@ -85,6 +92,13 @@ def named(target: Agent, caller: Caller, panels: Panels, store: Store, wanted: s
         check_ready(target, store)
         matches = _called(live, store, wanted)
         found = _only(target, wanted, matches) if matches else None
+        if found is not None and store.left_out:
+            raise Refusal(
+                "ambiguous_name",
+                f"“{shown(wanted)}” is {found.id}, but not provably that one alone: there are more names of {target.product} "
+                f"than are kept, and {len(store)} sessions were reached",
+                "Pass this id as session_id.",
+            )
     if found is None:
         raise _unknown(target, live, store, wanted)
     return _checked(target, found)
@@ -104,12 +118,12 @@ def identified(target: Agent, caller: Caller, panels: Panels, store: Store, want
 
 
 def check_ready(target: Agent, store: Store) -> None:
-    """Who is not found among records that are still being read may be there all the same (SE-25)."""
+    """Who is not found among records that are still being read, or are old, may be there all the same (SE-25)."""
     if not store.ready:
         raise Refusal(
             "index_not_ready",
-            f"the records of {target.product} are still being read ({len(store)} sessions so far), so that nobody can say yet "
-            "who is meant",
+            f"the records of {target.product} are being read ({len(store)} sessions are known of before), so that nobody can say "
+            "yet who is meant",
             "Call again in a few seconds, or pass the id of a session that is open.",
         )
 
@@ -127,11 +141,6 @@ def _checked(target: Agent, found: Candidate) -> Candidate:
 def is_here(panel: Panel, caller: Caller) -> bool:
     """Whether ``panel`` is in the caller's window (SE-21)."""
     return caller.window is not None and panel.window == caller.window
-
-
-def shown(name: str) -> str:
-    """A name as it may stand in a sentence."""
-    return one_line(name)[:80]
 
 
 def _by_id(target: Agent, live: dict[str, Candidate], panels: Panels, store: Store, wanted: str) -> Candidate | None:
@@ -154,10 +163,8 @@ def _recorded(store: Store, wanted: str) -> Candidate | None:
 
 
 def _called(live: dict[str, Candidate], store: Store, wanted: str) -> list[Candidate]:
-    asked = folded(wanted)
-    if not asked:
-        return []
-    found = {c.id: c for c in live.values() if asked in (folded(c.name), folded(c.title))}
+    asked = asked_for(wanted)
+    found = {c.id: c for c in live.values() if asked & c.answers_to()}
     for known in store.called(wanted):
         if known.id not in live:
             found[known.id] = Candidate(known.id, None, None, known)
@@ -169,10 +176,10 @@ def _only(target: Agent, wanted: str, matches: list[Candidate]) -> Candidate:
     if len(matches) == 1:
         return matches[0]
     now = wall_clock()
-    asked = folded(wanted)
+    asked = asked_for(wanted)
     lines = "; ".join(
-        f"{match.id} in {match.cwd or 'an unknown directory'}, {_age(now - match.moved)}, "
-        f"name {'given' if folded(match.name) == asked else 'generated'}{', open' if match.panel is not None else ''}"
+        f"{match.id} in {shown_path(match.cwd) or 'an unknown directory'}, {_age(now - match.moved)}, "
+        f"name {'given' if asked & forms(match.name) else 'generated'}{', open' if match.panel is not None else ''}"
         for match in sorted(matches, key=lambda match: match.moved, reverse=True)[:10]
     )
     raise Refusal(
@@ -183,14 +190,29 @@ def _only(target: Agent, wanted: str, matches: list[Candidate]) -> Candidate:
 
 
 def _unknown(target: Agent, live: dict[str, Candidate], store: Store, wanted: str) -> Refusal:
-    names = {folded(name)[:_LETTERS]: name for name in _comparable(live, store, wanted) if name}
-    similar = get_close_matches(folded(wanted)[:_LETTERS], list(names), _SIMILAR, 0.5)
+    names = {folded(name[:_LETTERS]): name for name in _comparable(live, store, wanted) if name}
+    similar = _similar(folded(wanted[:_LETTERS]), names)
     hint = f" Similar: {', '.join(f'“{shown(names[name])}”' for name in similar)}." if similar else ""
     return Refusal(
         "unknown_session",
         f"no {target.product} session has the id or the exact name “{shown(wanted)}”.{hint}",
         'list_agent_sessions shows ids and names; with scope="any" those of all directories.',
     )
+
+
+def _similar(wanted: str, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that look most like ``wanted``."""
+    asked = _letters(wanted)
+
+    def in_common(name: str) -> float:
+        letters = _letters(name)
+        return len(asked & letters) / ((len(asked) + len(letters)) or 1)
+
+    return get_close_matches(wanted, nlargest(_CLOSEST, names, key=in_common), _SIMILAR, 0.5)
+
+
+def _letters(name: str) -> set[str]:
+    return {*name, *map("".join, pairwise(name))}
 
 
 def _comparable(live: dict[str, Candidate], store: Store, wanted: str) -> Iterator[str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.deliveries import Delivery
+from broker.envelope import shown
 from broker.guards import too_many_exchanges
-from broker.naming import shown
 from broker.store import Session, Transaction
 
 

@@ -7,6 +7,7 @@ again is the same panel. No I/O of its own; told by `app` what arrives and who i
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -97,7 +98,7 @@ class Panels:
             message.mode,
             message.real,
             message.version,
-            message.store,
+            os.path.join(message.cwd, message.store) if message.store else "",  # a relative one is meant from where it works
             child,
             window_of(peer.process),
             message.sessions,

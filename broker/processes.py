@@ -10,10 +10,14 @@ from __future__ import annotations
 import os
 import select
 import sys
+import time
 from collections.abc import Collection
 from typing import NamedTuple
 
 _PROC = sys.platform == "linux"
+
+_DOUBT = 2.0
+"""Seconds by which a process may seem to have begun later than it did: two clocks, one of them set now and then."""
 
 
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "fish", "ksh", "mksh", "tcsh", "csh", "busybox", "nu", "pwsh"))
@@ -60,6 +64,20 @@ def ancestors(pid: int) -> list[ProcessId]:
         line.append(ProcessId(pid, stat.start))
         pid = stat.parent
     return line
+
+
+def had_begun(process: ProcessId, when: float) -> bool:
+    """Whether ``process`` was there at ``when``, wall-clock seconds, as far as two clocks can tell."""
+    return _began(process) <= when + _DOUBT
+
+
+def all_pids() -> list[int]:
+    """Every process there is."""
+    if _PROC:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    import psutil
+
+    return psutil.pids()
 
 
 def executable(pid: int) -> str | None:
@@ -110,6 +128,21 @@ def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
         return None
 
 
+def working_directory(pid: int) -> str | None:
+    """Where ``pid`` works now, None where it cannot be told."""
+    if _PROC:
+        try:
+            return os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            return None
+    import psutil
+
+    try:
+        return psutil.Process(pid).cwd() or None
+    except psutil.Error:
+        return None
+
+
 def open_death_watch(process: ProcessId) -> int | None:
     """A descriptor that becomes readable when ``process`` ends (pidfd on Linux, a kqueue elsewhere).
 
@@ -140,6 +173,13 @@ def open_death_watch(process: ProcessId) -> int | None:
         return watch
     os.close(watch)
     return None
+
+
+def _began(process: ProcessId) -> float:
+    if not _PROC:
+        return process.start / 1000
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
 
 
 class _Stat(NamedTuple):

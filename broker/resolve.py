@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker.callers import Caller
+from broker.envelope import shown_path
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store
 from broker.naming import Candidate, check_ready, identified, is_here, named
@@ -136,7 +137,7 @@ def _asked_for_new(asked: Asked, seen: Seen) -> Selected | None:
     if seen.pin is not None and seen.pin.by_caller:
         raise Refusal(
             "pinned",
-            f"messages to {asked.target.product} from {asked.place} are pinned to session {seen.pin.session}",
+            f"messages to {asked.target.product} from {shown_path(asked.place)} are pinned to session {seen.pin.session}",
             "Send without new_session, or take the pin away first: pin_agent_session with an empty session_id.",
         )
     selected = _opening(asked, seen)
@@ -160,13 +161,21 @@ def _focused(asked: Asked, seen: Seen) -> Selected | None:
 
 
 def _created(asked: Asked, seen: Seen) -> Selected | None:
-    """The conversation that a message from here opened before, while it is active (SE-27)."""
+    """The conversation that a message from here opened before, while it is there and active (SE-27)."""
     pin = seen.pin
     if pin is None or pin.by_caller or (asked.target.name, pin.session) == (asked.caller.agent, asked.caller.session):
         return None
     known = seen.store.session(pin.session)
     latest = max(pin.set, known.moved if known is not None else 0.0)
-    return _by_pin(asked, seen, pin) if asked.now - latest <= asked.active else None
+    if asked.now - latest > asked.active:
+        return None
+    try:
+        found = identified(asked.target, asked.caller, seen.panels, seen.store, pin.session)
+    except Refusal as refusal:
+        if refusal.code in _GONE:
+            return None  # nobody has asked for this pin, so it is in nobody's way
+        raise
+    return _selected(asked, found, "pin")
 
 
 def _discovered(asked: Asked, seen: Seen) -> Selected | None:
@@ -203,6 +212,9 @@ def _opening(asked: Asked, seen: Seen) -> Selected | None:
     return Selected(asked.target, None, None, None, "new") if asked.starts and not asked.panels_only else None
 
 
+_GONE = ("unknown_session", "not_a_target")
+"""With what a pinned session is refused that is not there any more, or takes no messages for good."""
+
 Step = Callable[[Asked, Seen], Selected | None]
 
 ORDER: tuple[Step, ...] = (_named, _asked_for_new, _pinned, _focused, _created, _discovered, _opening)
@@ -212,11 +224,11 @@ def _by_pin(asked: Asked, seen: Seen, pin: Pin) -> Selected:
     try:
         found = identified(asked.target, asked.caller, seen.panels, seen.store, pin.session)
     except Refusal as refusal:
-        if refusal.code not in ("unknown_session", "not_a_target"):
+        if refusal.code not in _GONE:
             raise
         raise Refusal(
             "pin_is_gone",
-            f"messages to {asked.target.product} from {pin.place} are pinned to session {pin.session}, and {refusal}",
+            f"messages to {asked.target.product} from {shown_path(pin.place)} are pinned to session {pin.session}, and {refusal}",
             "Pin another session with pin_agent_session, take the pin away with an empty session_id, or name a session.",
         ) from None
     return _selected(asked, found, "pin")
@@ -236,9 +248,10 @@ def focusable(target: Agent, caller: Caller, panels: Panels) -> list[tuple[Panel
 
 
 def _nobody(asked: Asked) -> Refusal:
+    place = shown_path(asked.place) or "this directory"
     where = "in this window" if asked.caller.window is not None else "that this caller could be shown to share a window with"
     return Refusal(
         "no_session",
-        f"no {asked.target.product} panel is open {where}, and no session of it is active in {asked.place or 'this directory'}",
+        f"no {asked.target.product} panel is open {where}, and no session of it is active in {place}",
         "Open one in the editor, or name a session: list_agent_sessions shows them.",
     )

@@ -22,13 +22,13 @@ from broker.callers import Caller
 from broker.carrier import Carrier
 from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
+from broker.envelope import shown
 from broker.forgery import neutralised
 from broker.pace import Pace
 from broker.resolve import Asked, Selected, resolve
 from broker.routes.panel import PANEL
 from broker.settings import DEFAULT_TIMEOUT, CallerSettings, Grants, caller_settings
 from broker.sight import Sight
-from broker.status import shown
 from broker.store import Transaction
 from broker.turns.allowed import Allowed, allowed
 from broker.turns.environment import in_memory, kept

@@ -17,6 +17,7 @@ from broker import status
 from broker.book import Book
 from broker.callers import Caller, descent_of, identify_caller
 from broker.clock import wall_clock
+from broker.envelope import shown, shown_path
 from broker.errors import Refusal
 from broker.events import Events
 from broker.logs import DEBUG, debugged
@@ -25,7 +26,7 @@ from broker.paths import Home
 from broker.pins import Pin, Pins
 from broker.processes import ProcessId, ancestors
 from broker.reader import Reader
-from broker.resolve import Asked, resolve
+from broker.resolve import Asked, Selected, resolve
 from broker.sends import SendCall, Sends
 from broker.settings import CallerSettings, Grants, caller_settings
 from broker.sight import Sight
@@ -37,6 +38,9 @@ from shims.agent import Agent, agents
 from shims.presence import is_shim
 
 log = logging.getLogger("broker.service")
+
+_LONGEST_PATH = os.pathconf("/", "PC_PATH_MAX")
+"""Bytes, with the zero at the end."""
 
 _CALLER_PATIENCE = 2.0
 """Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
@@ -109,8 +113,10 @@ class Service:
         while behind and not any(self._panels.is_ready(shim) for shim in behind):
             if not await self._panels.change(deadline):
                 break
-        descent = await asyncio.get_running_loop().run_in_executor(None, descent_of, process)
-        return identify_caller(descent, meta, {**opened.environment, **opened.settings}, self._panels)
+        shims = frozenset(panel.process for panel in self._panels)
+        descent = await asyncio.get_running_loop().run_in_executor(None, descent_of, process, shims)
+        told = {**opened.environment, **opened.settings}
+        return identify_caller(descent, meta, told, self._panels, self._book.started_turns(), opened.cwd)
 
     async def send(self, call: SendCall) -> dict[str, Any]:
         self._stopping.check_open()
@@ -122,25 +128,21 @@ class Service:
     async def sessions(self, asking: Asking, which: str, limit: int) -> dict[str, Any]:
         names = {"all": tuple(agents()), "both": ("claude", "codex")}.get(which, (which,))
         listed = status.list_sessions(await self._view(asking, names), limit=limit)
-        return {"ok": True, "sessions": listed, "scope": asking.scope, "cwd": asking.cwd}
+        return {"ok": True, "sessions": listed, "scope": asking.scope, "cwd": shown_path(asking.cwd)}
 
     async def status(self, asking: Asking, delivery: str, client: ProcessId) -> dict[str, Any]:
         if delivery:
             return {"ok": True, **await status.detail(self._book, self._panels, self._reader, delivery)}
         view = await self._view(asking, tuple(agents()))
+        targets = [await self._target(asking, agent) for agent in agents().values()]
         return {
             "ok": True,
-            **status.overview(self._book, view, self._late_watches()),
-            "targets": [await self._target(asking, agent) for agent in agents().values()],
-            "pins": [
-                {"agent": pin.agent, "cwd": pin.place, "session": pin.session, "set_by": "caller" if pin.by_caller else "bridge"}
-                for pin in self._pins.all()
-            ],
-            "settings": {
-                "scope": asking.scope,
-                "active_window_minutes": int(asking.settings.active / 60),
-                "headless": asking.settings.headless,
-            },
+            **status.overview(
+                self._book, view, [selected for _, selected in targets if selected is not None], self._late_watches()
+            ),
+            "targets": [line for line, _ in targets],
+            "pins": [status.pin_line(pin) for pin in self._pins.all()],
+            "settings": status.settings_line(asking.settings, asking.scope),
             "server_process": {**self._facts(), "mcp_process": client.pid},
         }
 
@@ -148,13 +150,26 @@ class Service:
         """Pins messages from a directory to a session, or takes the pin away (SE-27)."""
         target = agents()[agent]
         place = asking.place
+        store = os.path.realpath(self._sight.store(target, asking.caller, asking.environment).path)
         if not session.strip():
-            before = await self._pins.remove(agent, place)
-            return {"ok": True, "agent": agent, "cwd": place, "pinned": None, "was": before.session if before else None}
+            before = await self._pins.remove(agent, place, store)
+            return {
+                "ok": True,
+                "agent": agent,
+                "cwd": shown_path(place),
+                "pinned": None,
+                "was": before.session if before else None,
+            }
         asked = Asked(target, asking.caller, session.strip(), place=place, scope=asking.scope, now=wall_clock())
         selected = resolve(asked, await self._sight.seen(asked, asking.environment))
-        await self._pins.set(Pin(agent, place, selected.session, by_caller=True, set=wall_clock()))
-        return {"ok": True, "agent": agent, "cwd": place, "pinned": selected.session, "name": status.shown(selected.name) or None}
+        await self._pins.set(Pin(agent, place, store, selected.session, by_caller=True, set=wall_clock()))
+        return {
+            "ok": True,
+            "agent": agent,
+            "cwd": shown_path(place),
+            "pinned": selected.session,
+            "name": shown(selected.name) or None,
+        }
 
     async def _view(self, asking: Asking, names: tuple[str, ...]) -> View:
         stores = await self._sight.stores([agents()[name] for name in names], asking.caller, asking.environment)
@@ -165,7 +180,7 @@ class Service:
             self._panels, asking.caller, asking.place, asking.scope, stores, held, settings.active, settings.headless, turns
         )
 
-    async def _target(self, asking: Asking, target: Agent) -> dict[str, Any]:
+    async def _target(self, asking: Asking, target: Agent) -> tuple[dict[str, Any], Selected | None]:
         """Whom a message to this agent would go to, if it named nobody."""
         settings = asking.settings
         asked = Asked(
@@ -178,18 +193,14 @@ class Service:
             starts=settings.headless and target.headless is not None,
             panels_only=settings.require_panel,
         )
-        pin = self._pins.at(target.name, asking.place)
-        line: dict[str, Any] = {"agent": target.name, "pinned": pin.session if pin is not None else None}
+        seen = await self._sight.seen(asked, asking.environment)
+        line: dict[str, Any] = {"agent": target.name, "pinned": seen.pin.session if seen.pin is not None else None}
         try:
-            selected = resolve(asked, await self._sight.seen(asked, asking.environment))
+            selected = resolve(asked, seen)
         except Refusal as refusal:
-            return {**line, "session": None, "selected_by": None, "why_none": refusal.code}
-        return {
-            **line,
-            "session": selected.session or None,
-            "selected_by": selected.by,
-            "reachable": selected.panel is not None or asked.starts,
-        }
+            return {**line, "session": None, "selected_by": None, "why_none": refusal.code}, None
+        reachable = selected.panel is not None or asked.starts
+        return {**line, "session": selected.session or None, "selected_by": selected.by, "reachable": reachable}, selected
 
     async def operation(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """What a command asks. Raises CrossAgentError."""
@@ -197,7 +208,7 @@ class Service:
             return self._facts()
         if operation == "overview":
             view = await self._view(Asking(Caller(), "/", "/", "any", {}, CallerSettings()), tuple(agents()))
-            return {**status.overview(self._book, view, self._late_watches()), "server_process": self._facts()}
+            return {**status.overview(self._book, view, (), self._late_watches()), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
         if operation == "withdraw":
@@ -231,7 +242,7 @@ class Tools:
         debugged.set(DEBUG in opened.settings)
         caller = await self._service.caller(self._process, meta, opened)
         log.debug("%s calls %s: %s %s (%s)", self._process, tool, caller.agent or "nobody", caller.session, caller.how)
-        cwd = os.path.join(opened.cwd, os.path.expanduser(arguments["cwd"]))
+        cwd = directory_below(opened.cwd, arguments["cwd"])
         settings = self._service.settings(opened.settings)
         scope = arguments.get("scope") or settings.scope
         asking = Asking(caller, cwd, os.path.realpath(cwd), scope, opened.environment, settings)
@@ -268,3 +279,20 @@ class Tools:
     def _key(self, request_id: str) -> str:
         """Names a call for ever: the MCP process and the id that its client gave."""
         return f"{self._opened.instance}/{request_id}"
+
+
+def directory_below(cwd: str, wanted: str) -> str:
+    """The directory that a call means which comes from ``cwd``.
+
+    Raises:
+        Refusal: no directory can be called so; the system is not asked, for it would take its time.
+    """
+    if "\0" not in wanted and len(os.fsencode(wanted)) < _LONGEST_PATH:
+        found = os.path.join(cwd, os.path.expanduser(wanted))
+        if len(os.fsencode(found)) < _LONGEST_PATH:
+            return found
+    raise Refusal(
+        "bad_argument",
+        f"cwd must be a directory's path: no zero byte in it, and less than {_LONGEST_PATH} bytes",
+        "Call again with the argument corrected, or without it.",
+    )

@@ -7,6 +7,7 @@ Owns names, defaults and the rule that a caller can make things stricter by itse
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ _NUMBERS = ("max_hops", "max_exchanges", "exchange_window")
 
 _MOST = 1_000_000
 """Of anything that is counted: more than anybody means, and less than a database takes."""
+
+OF_THE_BROKER = ("CROSS_AGENT_GROK_NAMES_DB",)
+"""What is one for all callers: names are read by one process, which has its environment from the broker."""
 
 _FALSE = frozenset(("", "0", "false", "no", "off"))
 
@@ -97,9 +101,17 @@ def read_grants(home: Home) -> Grants:
     )
 
 
-def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings:
-    """The settings of a call whose process has ``values`` in its environment. Unreadable ones fall back to the default."""
-    notes: list[str] = []
+def caller_settings(values: Mapping[str, str], grants: Grants, own: Mapping[str, str] = os.environ) -> CallerSettings:
+    """The settings of a call whose process has ``values`` in its environment. Unreadable ones fall back to the default.
+
+    Args:
+        own: the broker's environment.
+    """
+    notes = [
+        f"{name} of a registration has no effect: it counts as the process that starts the broker has it"
+        for name in OF_THE_BROKER
+        if values.get(name) and values[name] != own.get(name)
+    ]
     hook = (values.get("CROSS_AGENT_UI_HOOK") or "auto").strip().lower()
     return CallerSettings(
         max_hops=_at_most(values, "max_hops", grants.max_hops, DEFAULT_MAX_HOPS, notes),

@@ -7,6 +7,7 @@ read. Everything is in memory; nobody waits for a disk here.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Mapping
 
@@ -15,7 +16,7 @@ from broker.focus import Focus
 from broker.index.catalogue import Store
 from broker.index.indexer import Indexer
 from broker.panels import Panels
-from broker.pins import Pins
+from broker.pins import Pin, Pins
 from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, focusable
 from shims.agent import Agent
@@ -42,11 +43,11 @@ class Sight:
         """What there is to choose from; the records are waited for where a panel does not decide it."""
         target = asked.target
         store = self.store(target, asked.caller, environment)
-        pin = self._pins.at(target.name, asked.place)
+        pin = self.pin(target, asked.place, store)
         addressed = bool(asked.session or asked.new)
         moved = {} if addressed or (pin is not None and pin.by_caller) else await self._focus.moved(target, asked.caller)
         held: Mapping[str, tuple[ProcessId, ...]] = {}
-        if not self._decided_by_panels(asked):
+        if not self._decided_by_panels(asked, pin):
             await self._indexer.ready([store], _PATIENCE)
             for begun in {pin.session if pin is not None else "", asked.session if _ID.fullmatch(asked.session) else ""} - {""}:
                 if not any(state.id == begun for _, state in self._panels.sessions(target.name)):
@@ -61,8 +62,12 @@ class Sight:
         return found
 
     def store(self, agent: Agent, caller: Caller, environment: Mapping[str, str]) -> Store:
-        own = caller.store if caller.agent == agent.name else ""
-        return self._indexer.open(agent.name, own or agent.store_in(environment))
+        """``environment``, of the call, tells where nothing is known of how the caller came to be."""
+        return self._indexer.open(agent.name, caller.stores.get(agent.name) or agent.store_in(environment))
+
+    def pin(self, agent: Agent, place: str, store: Store) -> Pin | None:
+        """What stands for messages from ``place`` to the sessions in ``store``."""
+        return self._pins.at(agent.name, place, os.path.realpath(store.path))
 
     async def held(self, agent: Agent, store: Store) -> Mapping[str, tuple[ProcessId, ...]]:
         """Which sessions living processes hold, by the agent's own registry.
@@ -72,11 +77,10 @@ class Sight:
         holds = store.holds()
         return await asyncio.to_thread(agent.shelf.holding, store.path, holds) if holds else {}
 
-    def _decided_by_panels(self, asked: Asked) -> bool:
+    def _decided_by_panels(self, asked: Asked, pin: Pin | None) -> bool:
         """Whether the target is found without a record: by the id of a session that is open, or by the window's focus."""
         if asked.session:
             return any(state.id == asked.session for panel in self._panels for state in panel.sessions)
         if asked.new:
             return True
-        pin = self._pins.at(asked.target.name, asked.place)
         return (pin is None or not pin.by_caller) and bool(focusable(asked.target, asked.caller, self._panels))

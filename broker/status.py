@@ -6,23 +6,27 @@ Owns the shapes (MC-03, MC-04). Reads the registry and the book, changes nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from broker.book import Book
 from broker.callers import Caller
 from broker.clock import wall_clock
 from broker.deliveries import STATES, Attempt, Delivery, Kind, State
-from broker.envelope import one_line
+from broker.envelope import shown, shown_path
 from broker.errors import Refusal
 from broker.index.catalogue import Known, Store
+from broker.naming import is_here
 from broker.panels import Panel, Panels
+from broker.pins import Pin
 from broker.processes import ProcessId
 from broker.reader import Reader
 from broker.replies import FLAG_LATE
+from broker.resolve import Selected
 from broker.scope import Relation, lets_in, relation, within
+from broker.settings import CallerSettings
 from broker.wire import SessionState
 from shims.agent import Found, agents
 
@@ -61,10 +65,10 @@ class View:
 
 
 def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
-    """One session that a panel holds, as a list shows it."""
+    """One session that a panel holds, as a list shows it; others may hold it as well."""
     now = wall_clock()
     caller = view.caller
-    same = caller.window is not None and panel.window == caller.window
+    hosts = view.panels.hosting(panel.agent, state.id) if state.id else [panel]
     known = view.record(panel, state)
     given = state.name or (known.name if known is not None else "")
     name = given or state.title or (known.title if known is not None else "")
@@ -74,10 +78,11 @@ def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
         "agent": panel.agent,
         "name": shown(name) or None,
         "name_kind": "given" if given else "generated" if name else None,
-        "cwd": state.cwd or panel.cwd,
+        "cwd": shown_path(state.cwd or panel.cwd),
         "live": True,
-        "reached_by": f"panel of {'this' if same else 'another'} window",
+        "reached_by": f"panel of {'this' if is_here(panel, caller) else 'another'} window",
         "held_by_pid": panel.child.pid if panel.child is not None else None,
+        "open_in": [{"window": _window(host, view), "pid": host.process.pid} for host in hosts],
         "active": now - moved <= view.active,
         "is_this_session": (panel.agent, state.id) == (caller.agent, caller.session),
         "empty": state.empty,
@@ -88,7 +93,7 @@ def panel_line(panel: Panel, state: SessionState, view: View) -> dict[str, Any]:
         "why_not": state.why_not or ("the panel is closing" if panel.closing else None),
         "queue_paused": state.queue_paused,
         "host_note": shown(state.host) or None,
-        "last_activity_seconds_ago": int(now - moved),
+        "last_activity_seconds_ago": max(0, int(now - moved)),
         "model": state.model or None,
     }
 
@@ -104,10 +109,11 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
         "agent": known.agent,
         "name": shown(known.name or known.title) or None,
         "name_kind": "given" if known.name else "generated" if known.title else None,
-        "cwd": known.cwd or None,
+        "cwd": shown_path(known.cwd) or None,
         "live": bool(holders) or runs,
         "reached_by": None if why_not else "command line",
         "held_by_pid": holders[0].pid if holders else None,
+        "open_in": [],
         "active": now - known.moved <= view.active,
         "is_this_session": (known.agent, known.id) == (view.caller.agent, view.caller.session),
         "empty": False,
@@ -118,7 +124,7 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
         "why_not": why_not or None,
         "queue_paused": None,
         "host_note": None,
-        "last_activity_seconds_ago": int(now - known.moved),
+        "last_activity_seconds_ago": max(0, int(now - known.moved)),
         "model": None,
     }
 
@@ -142,10 +148,13 @@ def list_sessions(view: View, *, limit: int) -> list[dict[str, Any]]:
     """The nearest directory first, within that newest activity first (SE-11); open ones and others together."""
     rows = []
     opened = set()
-    for panel, state in view.panels.sessions():
-        opened.add((panel.agent, state.id))
+    listed = set()
+    for panel, state in sorted(view.panels.sessions(), key=lambda found: not is_here(found[0], view.caller)):
+        session = (panel.agent, state.id)
+        opened.add(session)
         near = relation(_place(panel, state), view.place)
-        if panel.agent in view.stores and lets_in(view.scope, near):
+        if panel.agent in view.stores and lets_in(view.scope, near) and session not in listed:
+            listed.add(session)  # in this window, if it is open here and elsewhere
             rows.append(_Row(near, _moved(state, view.record(panel, state)), panel, state, None))
     for store in view.stores.values():
         rows += _nearest(store, view, opened, limit)
@@ -224,7 +233,12 @@ def delivery_line(delivery: Delivery) -> dict[str, Any]:
 def caller_line(view: View) -> dict[str, Any]:
     """Who is calling. A guess by what moved last in the caller's directory is shown as one, and used for nothing (EN-20)."""
     caller = view.caller
-    line = {"agent": caller.agent or None, "session": caller.session or None, "identified_by": caller.how}
+    line: dict[str, Any] = {
+        "agent": caller.agent or None,
+        "session": caller.session or None,
+        "identified_by": caller.how,
+        "window_pid": caller.window.pid if caller.window is not None else None,
+    }
     store = view.stores.get(caller.agent)
     if caller.session or store is None:
         return line
@@ -234,8 +248,36 @@ def caller_line(view: View) -> dict[str, Any]:
     return line
 
 
-def overview(book: Book, view: View, late_watches: list[dict[str, Any]]) -> dict[str, Any]:
-    """`bridge_status` without a delivery."""
+def pin_line(pin: Pin) -> dict[str, Any]:
+    return {
+        "agent": pin.agent,
+        "cwd": shown_path(pin.place),
+        "store": shown_path(pin.store),
+        "session": pin.session,
+        "set_by": "caller" if pin.by_caller else "bridge",
+    }
+
+
+def settings_line(settings: CallerSettings, scope: str) -> dict[str, Any]:
+    """Every setting of a call by its name; ``scope`` is the one that the call itself may have named. Times in seconds."""
+    return {**asdict(settings), "scope": scope, "notes": list(settings.notes)}
+
+
+def queue_lines(deliveries: Iterable[Delivery]) -> list[dict[str, Any]]:
+    """For each session that messages wait for: how many, and since when the first does."""
+    now = wall_clock()
+    waiting: dict[tuple[str, str, str], list[Delivery]] = {}
+    for delivery in deliveries:
+        if delivery.state is State.QUEUED:
+            waiting.setdefault(delivery.target, []).append(delivery)
+    return [
+        {"agent": agent, "session": session or None, "ahead": len(queue), "oldest_seconds": int(now - queue[0].created)}
+        for (agent, session, _), queue in waiting.items()
+    ]
+
+
+def overview(book: Book, view: View, chosen: Sequence[Selected], late_watches: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """`bridge_status` without a delivery. ``chosen``: whom a send without an address would go to, for each agent."""
     caller = view.caller
     under_way = list(book.deliveries())
     mine = [d for d in under_way if caller.session and (d.agent, d.session) == (caller.agent, caller.session) and d.open]
@@ -244,13 +286,16 @@ def overview(book: Book, view: View, late_watches: list[dict[str, Any]]) -> dict
         "ide_panels": [
             {
                 "agent": panel.agent,
-                "window": "this" if caller.window is not None and panel.window == caller.window else "other",
-                "cwd": panel.cwd,
+                "window": _window(panel, view),
+                "cwd": shown_path(panel.cwd),
                 "version": panel.version,
                 "sessions": [panel_line(panel, s, view) for s in panel.sessions if view.shows(_place(panel, s))],
+                "selection": next((_selection(found) for found in chosen if found.panel is panel), None),
             }
             for panel in view.panels
         ],
+        "other_window_sessions": _elsewhere(view),
+        "queues": queue_lines(under_way),
         "deliveries": {
             "pending": [delivery_line(delivery) for delivery in under_way if delivery.open],
             "earlier": [delivery_line(delivery) for delivery in book.store.recent_deliveries(_RECENT) if not delivery.open],
@@ -266,6 +311,26 @@ def unknown_delivery(identifier: str) -> Refusal:
         f"no delivery has the id {identifier[:40]}",
         "Take delivery_id from a receipt; finished deliveries are forgotten after 7 days.",
     )
+
+
+def _selection(chosen: Selected) -> dict[str, Any]:
+    """``session`` None: one that would be opened."""
+    return {"session": chosen.session or None, "selected_by": chosen.by}
+
+
+def _elsewhere(view: View) -> list[dict[str, Any]]:
+    """The sessions that are open in other windows alone: they are reached when they are named, and never chosen otherwise."""
+    here = {(panel.agent, state.id) for panel, state in view.panels.sessions() if is_here(panel, view.caller)}
+    found = {
+        (panel.agent, state.id): {"agent": panel.agent, "id": state.id, "name": shown(state.name or state.title) or None}
+        for panel, state in view.panels.sessions()
+        if (panel.agent, state.id) not in here and view.shows(_place(panel, state))
+    }
+    return list(found.values())
+
+
+def _window(panel: Panel, view: View) -> str:
+    return "this" if is_here(panel, view.caller) else "other"
 
 
 async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) -> dict[str, Any]:
@@ -312,8 +377,3 @@ async def _peer_transcript(reader: Reader, delivery: Delivery, attempts: Sequenc
         record = late if late.found is Found.ANSWERED else record
     started = last.open and not last.instance
     return {"is_working": started or (working and live), "answer": record.text or None}
-
-
-def shown(text: str) -> str:
-    """A name or a summary as it may stand in an answer."""
-    return one_line(text)[:200]

@@ -15,7 +15,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -68,6 +68,11 @@ CREATE TABLE IF NOT EXISTS pins (
   PRIMARY KEY (agent, place)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS late_watches (request TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS store_pins (
+  agent TEXT NOT NULL, place BLOB NOT NULL, store BLOB NOT NULL,
+  session TEXT NOT NULL, by_caller INTEGER NOT NULL, created REAL NOT NULL,
+  PRIMARY KEY (agent, place, store)
+) WITHOUT ROWID;
 """
 
 _SENDER_AGENT, _SENDER_SESSION = "json_extract(record, '$.sender_agent')", "json_extract(record, '$.sender_session')"
@@ -194,10 +199,21 @@ class Store:
         row = self._reader.execute("SELECT hops, max_hops FROM conversations WHERE id = ?", (identifier,)).fetchone()
         return (row[0], row[1]) if row else None
 
-    def pins(self) -> list[tuple[str, str, str, bool, float]]:
-        """(agent, directory, session, set by a caller, when) of every pin."""
-        rows = self._reader.execute("SELECT agent, place, session, by_caller, created FROM pins")
-        return [(agent, os.fsdecode(place), session, bool(by), created) for agent, place, session, by, created in rows]
+    def pins(self) -> list[tuple[str, str, str, str, bool, float]]:
+        """(agent, directory, store, session, set by a caller, when) of every pin."""
+        rows = self._reader.execute("SELECT agent, place, store, session, by_caller, created FROM store_pins")
+        return [
+            (agent, os.fsdecode(place), os.fsdecode(store), session, bool(by), created)
+            for agent, place, store, session, by, created in rows
+        ]
+
+    def adopt_pins(self, stores: Mapping[str, str]) -> None:
+        """Pins of a version that knew one store of each agent belong to that one of ``stores``."""
+        with _immediate(self._reader):
+            for agent, store in stores.items():
+                rows = "SELECT agent, place, ?, session, by_caller, created FROM pins WHERE agent = ?"
+                self._reader.execute(f"INSERT OR IGNORE INTO store_pins {rows}", (os.fsencode(store), agent))
+                self._reader.execute("DELETE FROM pins WHERE agent = ?", (agent,))
 
     # the writer thread
 
@@ -361,18 +377,19 @@ class Transaction:
             found += (row[0] for row in self._connection.execute(query, parameters))
         return sorted(found, reverse=True)[:limit]
 
-    def set_pin(self, agent: str, place: str, session: str, by_caller: bool, now: float) -> bool:
+    def set_pin(self, agent: str, place: str, store: str, session: str, by_caller: bool, now: float) -> bool:
         """False: a caller's pin stands there, and this one is none."""
-        row = (agent, os.fsencode(place), session, int(by_caller), now)
+        row = (agent, os.fsencode(place), os.fsencode(store), session, int(by_caller), now)
         query = """
-            INSERT INTO pins VALUES (?, ?, ?, ?, ?) ON CONFLICT (agent, place) DO UPDATE
+            INSERT INTO store_pins VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (agent, place, store) DO UPDATE
             SET session = excluded.session, by_caller = excluded.by_caller, created = excluded.created
-            WHERE excluded.by_caller OR NOT pins.by_caller
+            WHERE excluded.by_caller OR NOT store_pins.by_caller
         """
         return self._connection.execute(query, row).rowcount == 1
 
-    def remove_pin(self, agent: str, place: str) -> None:
-        self._connection.execute("DELETE FROM pins WHERE agent = ? AND place = ?", (agent, os.fsencode(place)))
+    def remove_pin(self, agent: str, place: str, store: str) -> None:
+        query = "DELETE FROM store_pins WHERE agent = ? AND place = ? AND store = ?"
+        self._connection.execute(query, (agent, os.fsencode(place), os.fsencode(store)))
 
     def expire(self, before: float) -> int:
         """Forgets what was finished before ``before``, and conversations that nothing is left of; returns how many deliveries."""

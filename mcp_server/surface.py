@@ -43,6 +43,7 @@ class Parameter:
     required: bool = False
     choices: tuple[str, ...] = ()
     least: float | None = None
+    most: float | None = None
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": self.kind, "description": self.description}
@@ -50,6 +51,8 @@ class Parameter:
             schema["enum"] = list(self.choices)
         if self.least is not None:
             schema["minimum"] = self.least
+        if self.most is not None:
+            schema["maximum"] = self.most
         if not self.required and self.default is not None:
             schema["default"] = self.default
         return schema
@@ -57,9 +60,11 @@ class Parameter:
     def check(self, value: Any) -> Any:
         fits = isinstance(value, _KINDS[self.kind]) and (self.kind == "boolean" or not isinstance(value, bool))
         fits = fits and not (isinstance(value, float) and not math.isfinite(value))
-        if not fits or (self.choices and value not in self.choices) or (self.least is not None and value < self.least):
+        fits = fits and not (self.choices and value not in self.choices)
+        if not fits or (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
             wanted = f"one of {', '.join(self.choices)}" if self.choices else f"a {self.kind}"
             wanted += f" of at least {self.least:g}" if self.least is not None else ""
+            wanted += f" and at most {self.most:g}" if self.most is not None else ""
             raise Refusal("bad_argument", f"{self.name} must be {wanted}", "Call again with the argument corrected.")
         return value
 
@@ -170,8 +175,9 @@ TOOLS = (
     Tool(
         "list_agent_sessions",
         "List agent sessions",
-        "Lists the sessions that can be reached, newest first: id, name, agent, directory, window, whether a turn runs "
-        "and whether it waits for an approval.",
+        "Lists sessions, open ones and others, those of the nearest directory first and of these the newest: id, name, agent, "
+        "directory, in which window it is open, whether messages reach it and if not why, whether a turn runs and whether it "
+        "waits for an approval.",
         (
             Parameter(
                 "agent",
@@ -182,7 +188,7 @@ TOOLS = (
             ),
             _SCOPE,
             _CWD,
-            Parameter("limit", "integer", "At most this many.", default=10, least=1),
+            Parameter("limit", "integer", "At most this many.", default=10, least=1, most=500),
         ),
         read_only=True,
     ),
@@ -201,8 +207,9 @@ TOOLS = (
     Tool(
         "bridge_status",
         "Status of the bridge, or of one delivery",
-        "Without delivery_id: who this session is to the bridge, which sessions are there, what is queued and what waits "
-        "for this session. With it: the record of that delivery, the peer's answer as far as there is one, and whether "
+        "Without delivery_id: who this session is to the bridge, whom a message without session_id would go to, which panels "
+        "are open here and in other windows, which settings hold, what is queued and what waits for this session. With "
+        "it: the record of that delivery, the peer's answer as far as there is one, and whether "
         "the peer waits for an approval.",
         (
             _CWD,

@@ -7,6 +7,7 @@ in the index process, never in the broker's loop (SE-05).
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,9 +22,6 @@ LONGEST_DECODED = 1 << 20
 ENDS = 64 << 10
 """Bytes at the head and the tail of a transcript that are decoded."""
 
-LONGEST_TITLE = 200
-"""Characters of a title that are kept. Names are kept whole: they are matched as they were given (SE-24)."""
-
 
 class Card(NamedTuple):
     """One session as its files show it, whoever holds it."""
@@ -34,7 +32,7 @@ class Card(NamedTuple):
     name: str = ""
     """A name that somebody gave."""
     title: str = ""
-    """A generated title, or its first words: a description."""
+    """A generated title, or its first words: a description; as `names.kept` gives it."""
     moved: float = 0.0
     """When its last record was written, wall-clock seconds."""
     rank: float = 0.0
@@ -68,6 +66,8 @@ class Told(NamedTuple):
     holds: tuple[Hold, ...] = ()
     memory: str = ""
     """What the agent's shelf needs to go on where it stopped."""
+    left_out: bool = False
+    """A bound was met: there are more names than these."""
 
 
 class Listed(NamedTuple):
@@ -88,19 +88,33 @@ class Folder(NamedTuple):
     """With everything below it."""
 
 
+def unheeded(path: str) -> None:
+    """For who wants to know of nothing but what can be read."""
+    del path
+
+
 class Shelf(Protocol):
     """One agent's kind of store. ``store`` is its data directory; nothing is ever written."""
 
     def folders(self, store: str) -> Iterable[Folder]:
-        """What is watched; directories that do not exist yet are named as well."""
+        """What is watched at this moment; directories that do not exist yet are named as well, and where links lead to."""
         ...
 
-    def files(self, store: str) -> Iterator[Listed]:
-        """Every file that tells something. A directory that cannot be read is left out, with what is below it."""
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        """Every file that tells something.
+
+        Args:
+            unread: called with each file or directory that is there and cannot be looked at now. It is left out, with what is
+                below it, which does not mean that this is gone.
+        """
         ...
 
-    def concerns(self, store: str, path: str) -> bool:
-        """Whether ``path``, which was changed, may be one of `files`."""
+    def concerns(self, store: str, path: str) -> str:
+        """The one of `files` that may tell something else when ``path`` has changed; empty: none."""
+        ...
+
+    def listed(self, store: str, path: str) -> Listed | None:
+        """One of `files` as they would tell it now; None when it is gone. Raises OSError when that cannot be known now."""
         ...
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:
@@ -127,43 +141,84 @@ def shelf(agent: str) -> Shelf:
     return found
 
 
+_NOT_THERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
+"""What the system says of a path that leads to nothing. Anything else (no right to, no descriptor left, a server that does
+not answer) is for a while: what was there may be there."""
+
+
+def is_gone(error: OSError) -> bool:
+    return error.errno in _NOT_THERE
+
+
 def listed(path: str) -> Listed | None:
-    """``path`` as a listing tells it; None when it is no regular file, or gone."""
+    """``path`` as a listing tells it; None when it is no regular file, or gone. Raises OSError when that cannot be known now."""
     try:
         status = os.stat(path)
-    except OSError:
-        return None
+    except OSError as error:
+        if is_gone(error):
+            return None
+        raise
     return Listed(path, status.st_ino, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
-def directories(path: str) -> list[str]:
-    """The directories in ``path``, also by a link; none when it cannot be read."""
-    return [entry.path for entry in _entries(path) if _is_directory(entry)]
+def listed_or(unread: Callable[[str], None], look: Callable[[str], Listed | None], path: str) -> Iterator[Listed]:
+    """What ``look`` finds at ``path``, if anything."""
+    try:
+        found = look(path)
+    except OSError:
+        unread(path)
+        return
+    if found is not None:
+        yield found
 
 
-def files_in(folder: str, wanted: Callable[[os.DirEntry[str]], object]) -> Iterator[Listed]:
-    """The regular files in ``folder`` that are ``wanted``; a link counts as what it leads to. None when it cannot be read."""
-    for entry in _entries(folder):
-        if not wanted(entry):
+def directories(path: str, unread: Callable[[str], None]) -> list[str]:
+    """The directories in ``path``, also by a link."""
+    return [entry.path for entry in _entries(path, unread) if _is(os.DirEntry.is_dir, entry, unread)]
+
+
+def files_in(folder: str, wanted: Callable[[str], object], unread: Callable[[str], None]) -> Iterator[Listed]:
+    """The regular files in ``folder`` whose names are ``wanted``; a link counts as what it leads to."""
+    regular = stat.S_ISREG
+    for entry in _entries(folder, unread):
+        if not wanted(entry.name):
             continue
         try:
             status = entry.stat()
-        except OSError:
-            continue  # gone meanwhile, or a link to nothing
-        if stat.S_ISREG(status.st_mode):
+        except OSError as error:
+            if not is_gone(error):  # else it went meanwhile, or is a link to nothing
+                unread(entry.path)
+            continue
+        if regular(status.st_mode):
             yield Listed(entry.path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _entries(directory: str) -> list[os.DirEntry[str]]:
+def linked(path: str, depth: int) -> Iterator[Folder]:
+    """Links to directories, also to such as are not there now, in ``path`` and in the directories in it, ``depth`` in all.
+
+    Whoever is told of everything below ``path`` is not told of what changes behind these.
+    """
+    for entry in _entries(path, unheeded):
+        if _is(os.DirEntry.is_symlink, entry, unheeded) and not _is(os.DirEntry.is_file, entry, unheeded):
+            yield Folder(entry.path, deep=depth > 1)
+        if depth > 1 and _is(os.DirEntry.is_dir, entry, unheeded):
+            yield from linked(entry.path, depth - 1)
+
+
+def _entries(directory: str, unread: Callable[[str], None]) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return list(entries)
-    except OSError:
+    except OSError as error:
+        if not is_gone(error):
+            unread(directory)
         return []
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
+def _is(kind: Callable[[os.DirEntry[str]], bool], entry: os.DirEntry[str], unread: Callable[[str], None]) -> bool:
     try:
-        return entry.is_dir()
-    except OSError:  # a link in a circle: it must not hide the others
+        return kind(entry)
+    except OSError as error:  # a link in a circle: it must not hide the others
+        if not is_gone(error):
+            unread(entry.path)
         return False

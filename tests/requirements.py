@@ -30,7 +30,7 @@ HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1-5 10-14 20-25 30-37 40-46 50-53 55")
     | _ids("EN", "1-5 8-17 22 26")
-    | _ids("MC", "1 3 5 7-9 25 31 32")
+    | _ids("MC", "1 5 7-9 25 31 32")
     | _ids("SE", "1-3 5-14 20-31")
 )
 
@@ -44,7 +44,8 @@ PARTLY: dict[str, str] = {
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
     "EN-25": "a message of 60 MiB, which only a foreign client sends, is still copied in the loop",
     "MC-02": f"all but `send_to_copilot`, which comes with {COPILOT}",
-    "MC-04": "sessions of other windows are told by the window of their panel, not by a list of their own",
+    "MC-03": f"all but Copilot and live doors, which come with {COPILOT}, {DOORS}",
+    "MC-04": f"settings and panels of what exists; Copilot comes with {COPILOT}",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
     "MC-30": f"the handshake is replayed to a new broker; the command `reload` comes with {COMMANDS}",

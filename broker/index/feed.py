@@ -4,8 +4,8 @@ Owns the form, and the size of a frame: the broker's loop decodes one at a time,
 
 A frame is four bytes of length, big-endian, and ``[kind, …]``:
 
-* to the index: ``["open", number, agent, store]``, ``["look", number, turn]``;
-* to the broker: ``["told", number, [[leaf, told or nil], …]]``, ``["ready", number, watched, turn]``.
+* to the index: ``["open", number, agent, store]``, ``["look", number, turn]``, ``["close", number]``, ``["ping", turn]``;
+* to the broker: ``["told", number, [[leaf, told or nil], …]]``, ``["ready", number, watched, turn]``, ``["pong", turn]``.
 
 A *leaf* is one file, by a number that means it for as long as the index process lives; ``told`` is a `shelf.Told`, packed;
 nil: the file is gone.
@@ -55,6 +55,24 @@ class Look(NamedTuple):
     turn: int
 
 
+class Close(NamedTuple):
+    """Tell no more of this store; its number is not used again."""
+
+    number: int
+
+
+class Ping(NamedTuple):
+    """Say that you are there, and done with what you had to do. ``number``: of the question, as `Look.turn`."""
+
+    number: int
+
+
+class Pong(NamedTuple):
+    """The answer to the `Ping` of this number, and to those before it."""
+
+    number: int
+
+
 class ToldBatch(NamedTuple):
     number: int
     changes: tuple[Change, ...]
@@ -71,9 +89,17 @@ class Ready(NamedTuple):
     turn: int
 
 
-Frame = Open | Look | ToldBatch | Ready
+Frame = Open | Look | Close | Ping | Pong | ToldBatch | Ready
 
-_KINDS: dict[str, type[Any]] = {"open": Open, "look": Look, "told": ToldBatch, "ready": Ready}
+_KINDS: dict[str, type[Any]] = {
+    "open": Open,
+    "look": Look,
+    "close": Close,
+    "ping": Ping,
+    "told": ToldBatch,
+    "ready": Ready,
+    "pong": Pong,
+}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
@@ -158,5 +184,5 @@ def packed_told(told: Told) -> bytes:
 
 def unpacked_told(data: bytes) -> Told:
     """The inverse of `packed_told`. Raises ValueError, TypeError for what is none."""
-    read, cards, names, holds, memory = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
-    return Told(read, tuple([Card(*card) for card in cards]), names, tuple([Hold(*hold) for hold in holds]), memory)
+    read, cards, names, holds, memory, left_out = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
+    return Told(read, tuple([Card(*card) for card in cards]), names, tuple([Hold(*hold) for hold in holds]), memory, left_out)

@@ -14,11 +14,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from broker.filesystems import is_network
+
 log = logging.getLogger("broker.index")
 
 T = TypeVar("T")
 
-_FORM = 2
+_FORM = 4
 """Counts up with every change of the schema, and of what a shelf tells."""
 
 _SCHEMA = f"""
@@ -32,17 +34,21 @@ CREATE TABLE IF NOT EXISTS leaves (
   changed INTEGER NOT NULL,
   told BLOB NOT NULL,
   sum INTEGER NOT NULL,
+  cwd BLOB NOT NULL,
+  place BLOB NOT NULL,
   UNIQUE (store, path)
 );
+CREATE INDEX IF NOT EXISTS leaves_of_a_store ON leaves (store, number);
 PRAGMA user_version = {_FORM};
 """
 
 _STORE = "(SELECT number FROM stores WHERE agent = ? AND path = ?)"
 
 _KEEP = f"""
-INSERT INTO leaves (store, path, inode, size, changed, told, sum) VALUES ({_STORE}, ?, ?, ?, ?, ?, ?)
+INSERT INTO leaves (store, path, inode, size, changed, told, sum, cwd, place) VALUES ({_STORE}, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (store, path) DO UPDATE
-SET inode = excluded.inode, size = excluded.size, changed = excluded.changed, told = excluded.told, sum = excluded.sum
+SET inode = excluded.inode, size = excluded.size, changed = excluded.changed, told = excluded.told, sum = excluded.sum,
+  cwd = excluded.cwd, place = excluded.place
 """
 
 _PATIENCE = 2.0
@@ -57,6 +63,9 @@ class Row(NamedTuple):
     size: int
     changed: int
     told: bytes
+    cwd: str = ""
+    place: str = ""
+    """Of its card. Not filled in when a row is read: `Kept.places` tells."""
 
 
 class Kept:
@@ -68,9 +77,30 @@ class Kept:
 
     def all(self, agent: str, store: str) -> Iterator[Row]:
         """Everything that was told of a store, oldest first; consumed before anything else is asked."""
-        query = f"SELECT path, inode, size, changed, told, sum FROM leaves WHERE store = {_STORE} ORDER BY number"
+        return self._rows(f"store = {_STORE}", (agent, os.fsencode(store)))
+
+    def places(self, agent: str, store: str) -> list[tuple[str, str]]:
+        """The directories of a store's cards, and what each of them was resolved to."""
+        query = f"SELECT DISTINCT cwd, place FROM leaves WHERE store = {_STORE}"
+
+        def pairs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+            rows = connection.execute(query, (agent, os.fsencode(store))).fetchall()
+            try:
+                return [(_text(cwd), _text(place)) for cwd, place in rows]
+            except UnicodeDecodeError as error:
+                raise sqlite3.DatabaseError("a row is not what was written") from error
+
+        return self._tried(pairs, [])
+
+    def placed(self, agent: str, store: str, cwd: str, place: str) -> list[Row]:
+        """Everything that was told of sessions in ``cwd`` while that was ``place``."""
+        where = f"store = {_STORE} AND cwd = ? AND place = ?"
+        return list(self._rows(where, (agent, os.fsencode(store), _blob(cwd), _blob(place))))
+
+    def _rows(self, where: str, values: tuple[object, ...]) -> Iterator[Row]:
+        query = f"SELECT path, inode, size, changed, told, sum FROM leaves WHERE {where} ORDER BY number"
         try:
-            for found in self._connection.execute(query, (agent, os.fsencode(store))):
+            for found in self._connection.execute(query, values):
                 yield _row(found)
         except sqlite3.DatabaseError as error:
             self._failed(error)
@@ -87,7 +117,11 @@ class Kept:
     def keep(self, agent: str, store: str, rows: Iterable[Row]) -> None:
         where = (agent, os.fsencode(store))
         values = [
-            (*where, os.fsencode(row.path), row.inode, row.size, row.changed, row.told, zlib.crc32(row.told)) for row in rows
+            (
+                *(*where, os.fsencode(row.path), row.inode, row.size, row.changed),
+                *(row.told, zlib.crc32(row.told), _blob(row.cwd), _blob(row.place)),
+            )
+            for row in rows
         ]
         if values:
             self._tried(lambda connection: self._write(connection, where, _KEEP, values), None)
@@ -136,12 +170,22 @@ def _row(found: tuple[bytes, int, int, int, bytes, int]) -> Row:
     return Row(os.fsdecode(path), inode, size, changed, told)
 
 
+def _blob(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(blob: bytes) -> str:
+    return blob.decode("utf-8", "surrogatepass")
+
+
 def _opened(path: str) -> sqlite3.Connection:
     """The database at ``path``, made anew when it is none of this form; in memory when there can be none."""
     try:
         connection = _connected(path)
-        if connection.execute("PRAGMA user_version").fetchone()[0] in (0, _FORM):
+        form = connection.execute("PRAGMA user_version").fetchone()[0]
+        if form == 0:
             connection.executescript(_SCHEMA)
+        if form in (0, _FORM):
             return connection
         connection.close()
     except (sqlite3.OperationalError, OSError) as error:
@@ -154,7 +198,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 def _anew(path: str) -> sqlite3.Connection:
     try:
-        for name in (path, f"{path}-wal", f"{path}-shm"):
+        for name in (path, f"{path}-wal", f"{path}-shm", f"{path}-journal"):
             if os.path.lexists(name):
                 os.unlink(name)
         connection = _connected(path)
@@ -174,7 +218,8 @@ def _in_memory() -> sqlite3.Connection:
 def _connected(path: str) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE)
-    connection.execute("PRAGMA journal_mode = WAL")
+    # Shared memory of two machines is none: a log of its own needs that of one.
+    connection.execute(f"PRAGMA journal_mode = {'TRUNCATE' if is_network(path) else 'WAL'}")
     connection.execute("PRAGMA synchronous = OFF")  # all of it can be read again
     connection.execute("PRAGMA cache_size = -512")  # rows are read once, and one by one after that
     return connection

@@ -2,8 +2,9 @@
 
 Owns the watches, and what an event means: a file to look at again, or that the listing itself has changed. Directories that
 do not exist yet are waited for by watching the nearest one above them; those that do are watched by their real path, and the
-directory above tells when another one takes their place. Where the system tells nothing (a network file system, no watches
-left), that is said, and the files' times must be looked at instead (SE-06).
+directory above tells when another one takes their place. Of a link both are minded: the link, and what it leads to. Where the
+system tells nothing (a network file system, no watches left), that is said, and the files' times must be looked at instead
+(SE-06).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from watchdog.events import (
 )
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
+from watchdog.version import VERSION_MAJOR, VERSION_MINOR
 
 from broker.filesystems import is_network
 from shims.shelf import Folder
@@ -35,6 +37,9 @@ _COMING = (DirCreatedEvent, FileCreatedEvent)
 _RELISTING = (*_COMING, DirDeletedEvent, DirMovedEvent, FileDeletedEvent, FileMovedEvent)
 _TOLD: list[type[FileSystemEvent]] = [*_RELISTING, FileModifiedEvent]
 """Not that files are opened and read: the index does that itself. One list for all, for the last one of a directory counts."""
+
+_LEAVES_OUT_WHAT_MOVES_IN = (VERSION_MAJOR, VERSION_MINOR) < (7, 1)
+"""A directory that comes from elsewhere into a watched one is told like a new one, and not watched (6.0)."""
 
 _QUIET = os.path.dirname(os.path.abspath(__file__))
 """A directory of no store in which nothing happens."""
@@ -53,12 +58,15 @@ class Watching:
     """The watched directories of one store.
 
     Args:
+        folders: what is to be watched at this moment.
         touched: called from another thread with the path of a file that may tell something else now.
         relisted: called from another thread when directories have come, gone or moved.
     """
 
-    def __init__(self, folders: Iterable[Folder], touched: Callable[[str], None], relisted: Callable[[], None]) -> None:
-        self._folders = tuple(folders)
+    def __init__(
+        self, folders: Callable[[], Iterable[Folder]], touched: Callable[[str], None], relisted: Callable[[], None]
+    ) -> None:
+        self._folders = folders
         self._touched = touched
         self._relisted = relisted
         self._leading: frozenset[str] = frozenset()
@@ -69,11 +77,11 @@ class Watching:
         self.complete = False
         """Whether every change will be told."""
 
-    def begin(self) -> None:
-        """Watches what there is; again after `relisted`, for what has come since."""
+    def begin(self, *, anew: bool = False) -> None:
+        """Watches what there is; again after `relisted`, for what has come since. ``anew``: none of the watches is trusted."""
         try:
             wanted = self._wanted()
-            if self._lost or not self._watched <= wanted:
+            if anew or self._lost or not self._watched <= wanted:
                 self._lost = False
                 self.close()
             observer = self._observing()
@@ -110,7 +118,9 @@ class Watching:
                 leading = name in self._leading or name == place.path
                 if leading and not isinstance(event, _COMING):
                     self._lost = True  # its watch went with it, and the next one may have its very inode
-                if leading or (event.is_directory and place.deep):
+                if _LEAVES_OUT_WHAT_MOVES_IN and place.deep and isinstance(event, DirCreatedEvent):
+                    self._lost = True
+                if leading or (place.deep and (event.is_directory or os.path.islink(name))):
                     self._relisted()
             if not event.is_directory:
                 self._touched(name)
@@ -127,18 +137,20 @@ class Watching:
         """The folders that exist with the directory of each, and the nearest one above each that does not."""
         wanted: set[_Place] = set()
         leading: set[str] = set()
-        own = {folder.path for folder in self._folders}
-        for folder in self._folders:
-            leading.add(folder.path)
+        folders = [folder._replace(path=folder.path.rstrip("/") or "/") for folder in self._folders()]
+        own = {folder.path for folder in folders}
+        for folder in folders:
             there = _place(folder.path, deep=folder.deep)
-            above = os.path.dirname(folder.path)
             if there is not None:
                 wanted.add(there)
-            while (place := _place(above, deep=False)) is None:
-                leading.add(above)
-                above = os.path.dirname(above)
-            if above not in own:
-                wanted.add(place)
+            for path in {folder.path, os.path.realpath(folder.path)}:
+                leading.add(path)
+                above = os.path.dirname(path)
+                while (place := _place(above, deep=False)) is None:
+                    leading.add(above)
+                    above = os.path.dirname(above)
+                if above not in own:
+                    wanted.add(place)
         self._leading = frozenset(leading)
         return wanted
 

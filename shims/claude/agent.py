@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +35,7 @@ AGENT = Agent(
     name="claude",
     product="Claude Code",
     tool="send_to_claude",
-    program=re.compile(r"/claude(\.exe)?$|/claude/versions/[^/]+$"),  # the native installer's file is named by its version
+    program=live.PROGRAM,
     same_agent=SameAgent.ALLOWED_OR_NAMED,
     opens_any_panel=False,
     queue_outlives=False,

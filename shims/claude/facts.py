@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from shims.jsonline import as_list, as_object, parse_object
 from shims.moved import moment
-from shims.shelf import LONGEST_TITLE, Card, Hold
+from shims.names import apart, kept
+from shims.shelf import Card, Hold
 
 SPOKEN_PART = b'"role":'
 """Every record of a message or an answer has it."""
@@ -25,7 +26,11 @@ TITLE_PART = b'-title"'
 MOST_LOOKED_AT = 500
 """Records in which the first message of a person is looked for."""
 
+_ASIDE, _NOT_ASIDE = b'"isSidechain":true', b'"isSidechain":false'
+"""Inside of texts their quotes are escaped."""
+
 _LONGEST_PID = 10
+_WRITTEN = "written "
 _NOISE = (
     "<local-command-stdout>",
     "<local-command-caveat>",
@@ -66,7 +71,7 @@ class Facts(NamedTuple):
     @property
     def settled(self) -> bool:
         """Whether the beginning tells no more."""
-        return bool(self.cwd and self.words) or self.looked >= MOST_LOOKED_AT
+        return bool(self.cwd and self.words) or (self.looked >= MOST_LOOKED_AT and (self.spoken or not self.aside))
 
     def packed(self) -> str:
         return json.dumps(self, ensure_ascii=False, separators=(",", ":"))
@@ -86,6 +91,8 @@ def begun(facts: Facts, line: bytes) -> Facts:
     """``facts`` and what one more line from the beginning tells; only before they are settled."""
     if SPOKEN_PART not in line and b'"summary"' not in line and (facts.cwd or b'"cwd"' not in line):
         return facts
+    if facts.aside and facts.cwd and _ASIDE in line and _NOT_ASIDE not in line:
+        return facts  # of these there may be thousands before the first one that counts
     entry = parse_object(line)
     facts = facts._replace(cwd=facts.cwd or _text(entry.get("cwd")), looked=facts.looked + 1)
     kind = entry.get("type")
@@ -105,13 +112,15 @@ def glimpsed(facts: Facts, start: bytes) -> Facts:
     found = _LONG_MESSAGE.search(start)
     if found is None or facts.words:
         return facts
-    if b'"isSidechain":true' in start[: found.start()]:
+    if _ASIDE in start[: found.start()]:
         return facts._replace(aside=True)
     try:
         words = str(json.loads(b'"%b"' % (found[1] or b"").decode(errors="ignore").encode()))
     except ValueError:
         words = ""
-    return _spoke(facts, [words] if words else [])
+    whole = start[found.end() : found.end() + 1] == b'"'
+    facts = _spoke(facts, [words] if words else [])
+    return facts if whole else facts._replace(words=apart(facts.words)[0], command=apart(facts.command)[0])
 
 
 def titled(facts: Facts, line: bytes) -> Facts:
@@ -154,24 +163,32 @@ def card(session: str, facts: Facts, end: Ending, changed: float) -> Card:
     return Card(session, cwd=facts.cwd, name=facts.name, title=title, moved=moved, rank=moved, barred=barred)
 
 
-def hold(pid: str, content: bytes) -> Hold | None:
-    """What a file of the live registry says; ``pid`` is what its name says. None when it is none."""
+def hold(pid: str, content: bytes, written: float) -> Hold | None:
+    """What a file of the live registry says; ``pid`` is what its name says, ``written`` when it was. None when it is none."""
     entry = parse_object(content)
     session = _text(entry.get("sessionId"))
     if not session or not is_pid(pid):
         return None
-    start = entry.get("procStart")
     name = _text(entry.get("name")) if entry.get("nameSource") == "user" else ""
-    return Hold(session, int(pid), _text(start) or (str(start) if type(start) is int else ""), name)
+    return Hold(session, int(pid), evidence(entry.get("procStart"), written), name)
 
 
 def is_pid(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _LONGEST_PID and 0 < int(text) < 1 << 31
 
 
-def is_of(evidence: str, start: int) -> bool:
-    """Whether a process that started at ``start`` may be the one of a `hold`; where no number was noted, any may."""
-    return not evidence.isdecimal() or evidence == str(start)
+def evidence(start: object, written: float) -> str:
+    """By what the process of an entry is known again: its start time as the kernel counts it, else when the entry was written."""
+    noted = str(start) if type(start) is int else start
+    return noted if isinstance(noted, str) and noted.isdecimal() else f"{_WRITTEN}{written:.3f}"
+
+
+def written(evidence: str) -> float:
+    """When the entry was written; 0 where a start time says more."""
+    try:
+        return float(evidence.removeprefix(_WRITTEN)) if evidence.startswith(_WRITTEN) else 0.0
+    except ValueError:
+        return 0.0
 
 
 def _said(facts: Facts, entry: Mapping[str, Any]) -> Facts:
@@ -206,7 +223,7 @@ def _heard(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _short(value: object) -> str:
-    return _text(value)[:LONGEST_TITLE].rstrip()
+    return kept(_text(value))
 
 
 def _text(value: object) -> str:

@@ -1,18 +1,24 @@
 """Claude Code's live registry: which process holds which session.
 
-Owns reading of ``<store>/sessions/<pid>.json``; never writes there. A record counts only while its process lives with the
-start time it names (Linux: field 22 of ``/proc/<pid>/stat``): the file stays behind after SIGKILL, and two processes may
-hold one session. Measured with 2.1.197 and 2.1.332 (protocols: claude.md, section 3).
+Owns reading of ``<store>/sessions/<pid>.json``, and what such a record is worth; never writes there. It counts only while its
+process lives with the start time it names (Linux: field 22 of ``/proc/<pid>/stat``), or, where it names none, while a Claude
+has that pid which was there when it was written: the file stays behind after SIGKILL, and two processes may hold one session.
+Measured with 2.1.197 and 2.1.332 (protocols: claude.md, section 3).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.processes import ProcessId, identify
+from broker.processes import ProcessId, argv, executable, had_begun, identify
+from shims.claude import facts
+
+PROGRAM = re.compile(r"/claude(\.exe)?$|/claude/versions/[^/]+$")  # the native installer's file is named by its version
+_SCRIPT = re.compile(r"/claude$|/claude-code/[^/]+\.m?js$")
 
 
 class Record(NamedTuple):
@@ -32,14 +38,41 @@ def store(environment: Mapping[str, str]) -> str:
     return environment.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
 
 
+def holder(pid: int, evidence: str) -> ProcessId | None:
+    """The process that has ``pid``, if it is the one that a record with this ``evidence`` is of (`facts.evidence`)."""
+    process = identify(pid) if _is_there(pid) else None
+    if process is None or evidence == str(process.start):
+        return process
+    written = facts.written(evidence)
+    return process if written and had_begun(process, written) and _is_claude(pid) else None
+
+
+def _is_claude(pid: int) -> bool:
+    """Also one that an interpreter runs: its script is an argument then."""
+    return bool(PROGRAM.search(executable(pid) or "")) or any(_SCRIPT.search(argument) for argument in argv(pid)[1:3])
+
+
+def _is_there(pid: int) -> bool:
+    """A question that costs a third of looking the process up: most of a registry may be dead."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def read(store: str, pid: int) -> Record | None:
     """The record of ``pid``, None when there is none or its process is another one by now."""
     try:
         with open(os.path.join(store, "sessions", f"{pid}.json"), encoding="utf-8") as file:
             raw = json.load(file)
-        start = str(raw.get("procStart") or "")
-        process = identify(pid)
-        if process is None or (start.isdecimal() and int(start) != process.start):
+            written = os.fstat(file.fileno()).st_mtime
+        process = holder(pid, facts.evidence(raw.get("procStart"), written))
+        if process is None:
             return None
         return Record(
             process,

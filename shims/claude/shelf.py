@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from broker.processes import ProcessId, identify
-from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines
-from shims.claude import facts
+from broker.processes import ProcessId
+from shims.blocks import LONGEST_LINE, end_of_lines, lines_with, tail_lines, trace
+from shims.claude import facts, live
 from shims.claude.facts import Ending, Facts
-from shims.shelf import ENDS, Folder, Hold, Listed, Told, directories, files_in
+from shims.shelf import ENDS, Folder, Hold, Listed, Told, directories, files_in, linked, listed, unheeded
 
 _TRANSCRIPT = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl", re.IGNORECASE)
 _REGISTERED = re.compile(r"([0-9]{1,10})\.json")
@@ -32,19 +32,26 @@ class ClaudeShelf:
     """See `shims.shelf.Shelf`."""
 
     def folders(self, store: str) -> Iterable[Folder]:
-        return Folder(os.path.join(store, "projects"), deep=True), Folder(os.path.join(store, "sessions"))
+        projects = os.path.join(store, "projects")
+        yield Folder(store)  # that it is moved away, or replaced, is told where it lies
+        yield Folder(projects, deep=True)
+        yield Folder(os.path.join(store, "sessions"))
+        yield from linked(projects, 1)
 
-    def files(self, store: str) -> Iterator[Listed]:
-        for project in directories(os.path.join(store, "projects")):
-            yield from files_in(project, lambda entry: _TRANSCRIPT.fullmatch(entry.name))
-        yield from files_in(os.path.join(store, "sessions"), lambda entry: _REGISTERED.fullmatch(entry.name))
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        for project in directories(os.path.join(store, "projects"), unread):
+            yield from files_in(project, _TRANSCRIPT.fullmatch, unread)
+        yield from files_in(os.path.join(store, "sessions"), _REGISTERED.fullmatch, unread)
 
-    def concerns(self, store: str, path: str) -> bool:
+    def concerns(self, store: str, path: str) -> str:
         root = os.path.join(store, "")
         parts = path[len(root) :].split("/") if path.startswith(root) else []
         if len(parts) == 3:
-            return parts[0] == "projects" and _TRANSCRIPT.fullmatch(parts[2]) is not None
-        return len(parts) == 2 and parts[0] == "sessions" and _REGISTERED.fullmatch(parts[1]) is not None
+            return path if parts[0] == "projects" and _TRANSCRIPT.fullmatch(parts[2]) else ""
+        return path if len(parts) == 2 and parts[0] == "sessions" and _REGISTERED.fullmatch(parts[1]) else ""
+
+    def listed(self, store: str, path: str) -> Listed | None:  # noqa: ARG002
+        return listed(path)
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:  # noqa: ARG002
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -61,8 +68,8 @@ class ClaudeShelf:
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:  # noqa: ARG002
         found: dict[str, tuple[ProcessId, ...]] = {}
         for hold in holds:
-            process = identify(hold.pid) if _is_there(hold.pid) else None
-            if process is not None and facts.is_of(hold.evidence, process.start):
+            process = live.holder(hold.pid, hold.evidence)
+            if process is not None:
                 found[hold.session] = (*found.get(hold.session, ()), process)
         return found
 
@@ -72,7 +79,8 @@ SHELF = ClaudeShelf()
 
 def _read_entry(descriptor: int, pid: str, file: Listed) -> Told:
     """It is written anew as a whole, whenever the state of its process changes."""
-    hold = facts.hold(pid, os.pread(descriptor, _LONGEST_ENTRY, 0)) if file.size <= _LONGEST_ENTRY else None
+    content = os.pread(descriptor, _LONGEST_ENTRY, 0) if file.size <= _LONGEST_ENTRY else b""
+    hold = facts.hold(pid, content, file.changed / 1e9)
     return Told(file.size, holds=(hold,) if hold is not None else ())
 
 
@@ -85,17 +93,16 @@ def _read_transcript(descriptor: int, session: str, file: Listed, before: Told |
         if len(line) < LONGEST_LINE:
             known = facts.titled(known, line)
     card = facts.card(session, known, _read_ending(descriptor, end), file.changed / 1e9)
-    return Told(end, cards=(card,), memory=known.packed())
+    return Told(end, cards=(card,), memory=trace(descriptor, end) + known.packed())
 
 
 def _left_off(descriptor: int, file: Listed, before: Told | None) -> tuple[Facts, int]:
     """What is known already, and from where on nothing is."""
-    known = facts.unpacked(before.memory) if before is not None else None
-    if before is None or known is None or not 0 < before.read <= file.size:
+    if before is None or not 0 < before.read <= file.size:
         return Facts(), 0
-    if os.pread(descriptor, 1, before.read - 1) != b"\n":  # it did not only grow
-        return Facts(), 0
-    return known, before.read
+    read = trace(descriptor, before.read)
+    known = facts.unpacked(before.memory.removeprefix(read)) if before.memory.startswith(read) else None
+    return (known, before.read) if known is not None else (Facts(), 0)  # it did not only grow
 
 
 def _read_beginning(descriptor: int, known: Facts, start: int, end: int) -> Facts:
@@ -130,16 +137,3 @@ def _read_ending(descriptor: int, end: int) -> Ending:
         if found.moved or span >= end:
             break
     return found
-
-
-def _is_there(pid: int) -> bool:
-    """A question that costs a third of looking the process up: most of a registry may be dead."""
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from shims.jsonline import as_list, as_object, parse_object
 from shims.moved import moment
-from shims.shelf import LONGEST_DECODED, LONGEST_TITLE, Card
+from shims.names import kept
+from shims.shelf import LONGEST_DECODED, Card
 
 ARCHIVED = "archived"
 
@@ -25,6 +26,12 @@ _LOCK = re.compile(rf"({_ID})\.lock")
 
 _MESSAGE_MARKS = (b'"UserMessage"', b'"user_message"')
 """Of ``item_completed`` in a paginated history, and of the event in the older kind, which 0.147 writes."""
+
+_SAID = re.compile(rb'"thread_source":\s?"([^"\\]*)"')
+_CLIENT = re.compile(rb'"source":\s?"[^"\\]*"')
+_OF_OTHERS = re.compile(rb'"parent_thread_id":\s?"|"source":\s?\{|"thread_source":')
+_DIRECTORY = re.compile(rb'"cwd":\s?("(?:[^"\\\x00-\x1f]|\\.)*")')
+"""Of a ``session_meta``; inside of its texts quotes are escaped."""
 
 _REQUEST = "## My request for Codex:"
 """Codex's editor extension puts what it knows of the editor before this line, and the person's words behind it."""
@@ -38,6 +45,11 @@ class Named(NamedTuple):
 
     thread: str
     rank: float
+
+
+def is_rollout(name: str) -> bool:
+    """Whether a file that is called so is one; an eighth of what `named` costs."""
+    return _FILE.fullmatch(name) is not None
 
 
 def named(name: str) -> Named | None:
@@ -78,13 +90,28 @@ def card(named: Named, first: bytes, *, archived: bool) -> Card | None:
     )
 
 
+def glimpsed(named: Named, start: bytes, *, archived: bool) -> Card:
+    """The session whose first line is too long to be decoded and begins with ``start``: it counts if that tells whose it is."""
+    said = _SAID.search(start)
+    text = _DIRECTORY.search(start)
+    person = said is not None and said[1] == b"user"
+    if said is None and not _OF_OTHERS.search(start):
+        person = _CLIENT.search(start) is not None
+    return Card(
+        named.thread,
+        cwd=_text(as_object(parse_object(b'{"cwd":%s}' % text[1])).get("cwd")) if text is not None else "",
+        rank=named.rank,
+        barred=(ARCHIVED if archived else "") if person else "its first record is too long to tell whose it is",
+    )
+
+
 def first_words(lines: Iterable[bytes]) -> str:
     """The description by the first message; empty when none is in ``lines``."""
     for line in lines:
         if len(line) <= LONGEST_DECODED and any(mark in line for mark in _MESSAGE_MARKS):
             words = _words(parse_object(line))
             if words:
-                return words[:LONGEST_TITLE]
+                return kept(words)
     return ""
 
 

@@ -8,25 +8,41 @@ the index of names, one line per rename, and puts another file in its place when
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 
-from broker.processes import ProcessId, identify
+from broker.processes import ProcessId
 from shims import blocks
-from shims.codex import facts
-from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, files_in, listed
+from shims.codex import facts, live
+from shims.shelf import (
+    ENDS,
+    LONGEST_DECODED,
+    Card,
+    Folder,
+    Hold,
+    Listed,
+    Told,
+    directories,
+    files_in,
+    linked,
+    listed,
+    listed_or,
+    unheeded,
+)
 
 _SESSIONS, _ARCHIVED, _LOCKS, _NAMES = "sessions", "archived_sessions", "thread-writer-locks", "session_index.jsonl"
+
+_DEPTH = 3
+"""Directories from ``sessions`` down to a rollout: year, month, day."""
 
 _SPANS = (8 << 10, ENDS)
 """Bytes of the end in which a moment is looked for, more of them only where the last records are that long."""
 
+_LONGEST_FIRST = 8 << 20
+"""Bytes of a first line that are searched, when it is too long to be decoded."""
+
 MOST_NAMES = 1 << 15
 """Sessions whose names are kept, those renamed last: some megabytes."""
-
-_TRACE = 4 << 10
-"""Bytes before the place where reading stopped that must still be the same."""
 
 MOST_RENAMES = 32 << 20
 """Bytes of the end of the index of names that are read: some 200,000 renames."""
@@ -43,30 +59,26 @@ class CodexShelf:
     """See `shims.shelf.Shelf`."""
 
     def folders(self, store: str) -> Iterable[Folder]:
-        return (
-            Folder(store),  # the index of names is replaced as a whole: only its directory tells
-            Folder(os.path.join(store, _SESSIONS), deep=True),
-            Folder(os.path.join(store, _ARCHIVED)),
-            Folder(os.path.join(store, _LOCKS)),
-        )
+        yield Folder(store)  # the index of names is replaced as a whole: only its directory tells
+        yield Folder(os.path.join(store, _SESSIONS), deep=True)
+        yield Folder(os.path.join(store, _ARCHIVED))
+        yield Folder(os.path.join(store, _LOCKS))
+        yield from linked(os.path.join(store, _SESSIONS), _DEPTH)
 
-    def files(self, store: str) -> Iterator[Listed]:
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        for year in directories(os.path.join(store, _SESSIONS), unread):
+            for month in directories(year, unread):
+                for day in directories(month, unread):
+                    yield from files_in(day, facts.is_rollout, unread)
+        yield from files_in(os.path.join(store, _ARCHIVED), facts.is_rollout, unread)
+        yield from files_in(os.path.join(store, _LOCKS), facts.locked, unread)
+        yield from listed_or(unread, listed, os.path.join(store, _NAMES))
 
-        def tells(entry: os.DirEntry[str]) -> bool:
-            return _kind(store, entry.path) is not None
+    def concerns(self, store: str, path: str) -> str:
+        return path if _kind(store, path) is not None else ""
 
-        for year in directories(os.path.join(store, _SESSIONS)):
-            for month in directories(year):
-                for day in directories(month):
-                    yield from files_in(day, tells)
-        yield from files_in(os.path.join(store, _ARCHIVED), tells)
-        yield from files_in(os.path.join(store, _LOCKS), tells)
-        names = listed(os.path.join(store, _NAMES))
-        if names is not None:
-            yield names
-
-    def concerns(self, store: str, path: str) -> bool:
-        return _kind(store, path) is not None
+    def listed(self, store: str, path: str) -> Listed | None:  # noqa: ARG002
+        return listed(path)
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:
         if before is not None and before.read > file.size:
@@ -79,13 +91,14 @@ class CodexShelf:
             return Told(file.size)
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if kind is _Kind.NAMES and before is not None and before.memory != _trace(descriptor, before.read):
+            if kind is _Kind.NAMES and before is not None and before.memory != blocks.trace(descriptor, before.read):
                 before = None
             start = before.read if before is not None else 0
             end = blocks.end_of_lines(descriptor, start, file.size)
             if kind is _Kind.NAMES:
                 names = _names(descriptor, start, end, before.names if before is not None else ())
-                return Told(end, names=names, memory=_trace(descriptor, end))
+                left_out = len(names) > MOST_NAMES or end - start > MOST_RENAMES or (before is not None and before.left_out)
+                return Told(end, names=names[-MOST_NAMES:], memory=blocks.trace(descriptor, end), left_out=left_out)
             card = _card(descriptor, end, file, before, archived=kind is _Kind.ARCHIVED)
         finally:
             os.close(descriptor)
@@ -93,14 +106,7 @@ class CodexShelf:
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
         """By the kernel's list of locks (Linux alone), which is read once."""
-        named = {hold.evidence: hold.session for hold in holds}
-        pids: dict[str, set[int]] = {}
-        for inode, pid in _flocks() if named else ():
-            thread = named.get(inode)
-            if thread is not None and _is(os.path.join(store, _LOCKS, f"{thread}.lock"), inode):
-                pids.setdefault(thread, set()).add(pid)
-        found = {thread: tuple(filter(None, map(identify, sorted(holders)))) for thread, holders in pids.items()}
-        return {thread: holders for thread, holders in found.items() if holders}
+        return live.holding(store, {hold.evidence: hold.session for hold in holds})
 
 
 SHELF = CodexShelf()
@@ -115,11 +121,11 @@ def _kind(store: str, path: str) -> _Kind | None:
         return _Kind.NAMES if name == _NAMES else None
     if folders == [_LOCKS]:
         return _Kind.LOCK if facts.locked(name) else None
-    if facts.named(name) is None:
+    if not facts.is_rollout(name):
         return None
     if folders == [_ARCHIVED]:
         return _Kind.ARCHIVED
-    return _Kind.ROLLOUT if folders[0] == _SESSIONS and len(folders) == 4 else None
+    return _Kind.ROLLOUT if folders[0] == _SESSIONS and len(folders) == 1 + _DEPTH else None
 
 
 def _card(descriptor: int, end: int, file: Listed, before: Told | None, *, archived: bool) -> Card | None:
@@ -149,8 +155,9 @@ def _head(descriptor: int, end: int, file: Listed, *, archived: bool) -> Card | 
         title = facts.first_words(lines)
         if card is not None and (title or end <= span):
             return card._replace(title=title)
-    if card is None:  # a first line too long to decode: at least it has a name
-        return Card(named.thread, rank=named.rank, barred=facts.ARCHIVED if archived else "")
+    if card is None:
+        line = os.pread(descriptor, min(end, _LONGEST_FIRST), 0).partition(b"\n")[0]
+        return facts.glimpsed(named, line, archived=archived)
     return card
 
 
@@ -165,13 +172,7 @@ def _names(descriptor: int, start: int, end: int, known: Iterable[tuple[str, str
         names.pop(thread, None)
         if name:
             names[thread] = name
-    return tuple(names.items())[-MOST_NAMES:]
-
-
-def _trace(descriptor: int, end: int) -> str:
-    """By what the index of names is known again: the file that replaced it may have its inode, and more in it by now."""
-    begin = max(0, end - _TRACE)
-    return f"{zlib.crc32(os.pread(descriptor, end - begin, begin)):08x}"
+    return tuple(names.items())
 
 
 def _lines(descriptor: int, start: int, end: int) -> Iterator[bytes]:
@@ -189,23 +190,3 @@ def _lines(descriptor: int, start: int, end: int) -> Iterator[bytes]:
                 yield line
         first = first and not lines
         rest = rest if len(rest) <= blocks.BLOCK else rest[: blocks.LONGEST_LINE + 1]
-
-
-def _flocks() -> Iterator[tuple[str, int]]:
-    """(inode, pid) of each ``flock`` that is held now, as the kernel tells; those who wait for one are left out."""
-    try:
-        with open("/proc/locks", "rb") as file:
-            for line in file:
-                fields = line.split()
-                if len(fields) > 5 and fields[1] == b"FLOCK":
-                    yield fields[5].rpartition(b":")[2].decode(), int(fields[4])
-    except OSError:
-        return
-
-
-def _is(path: str, inode: str) -> bool:
-    """Whether the file at ``path`` still has ``inode``; one that was freed is soon somebody else's."""
-    try:
-        return str(os.stat(path).st_ino) == inode
-    except OSError:
-        return False

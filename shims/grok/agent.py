@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +42,7 @@ AGENT = Agent(
     name="grok",
     product="Grok Build",
     tool="send_to_grok",
-    program=re.compile(r"/grok(-native|-\d[^/]*)?$"),
+    program=live.PROGRAM,
     same_agent=SameAgent.ALLOWED_OR_NAMED,
     opens_any_panel=False,
     queue_outlives=False,
@@ -60,7 +59,7 @@ AGENT = Agent(
     store_variable="GROK_HOME",
     default_store=".grok",
     session_variable="GROK_SESSION_ID",  # one server process per session, also of two sessions of one process (1.0.41)
-    leads=lambda arguments: arguments[1:3] == ["agent", "leader"],  # what it tells its servers stays right (1.0.41)
+    leads=live.leads,  # what it tells its servers stays right (1.0.41)
     headless=HEADLESS,
     named_by_files=True,  # the extension keeps its tabs' names to itself (1.0.4)
 )

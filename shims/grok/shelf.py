@@ -1,25 +1,22 @@
 """Grok Build's store, and the editors' databases that name its sessions, as files for the index of sessions.
 
-Owns which files there are, reading them, and which processes of the registry still hold what they registered for. What a
-summary or a registry says is `summary`, the editors' databases are `tabs`. Reads only.
+Owns which files there are, and reading them. What a summary or a registry says is `summary`, which processes still hold what
+they registered for is `live`, the editors' databases are `tabs`. Reads only.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from broker.processes import ProcessId, executable, identify
+from broker.processes import ProcessId
 from shims import blocks
-from shims.grok import summary, tabs
-from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, listed
+from shims.grok import live, summary, tabs
+from shims.shelf import ENDS, LONGEST_DECODED, Card, Folder, Hold, Listed, Told, directories, linked, listed, listed_or, unheeded
 
 _SESSIONS = "sessions"
 _SUMMARY = "summary.json"
@@ -30,11 +27,6 @@ _PATH = ".cwd"
 
 _LONGEST_PATH = 16 << 10
 
-_PROGRAM = re.compile(r"/grok(-native|-\d[^/]*)?$")
-
-_DOUBT = 2.0
-"""Seconds by which a process may seem to have begun after it registered: two clocks, one of them set now and then."""
-
 
 class GrokShelf:
     """See `shims.shelf.Shelf`. Every file is rewritten as a whole, so that none is read from where it was read last."""
@@ -42,22 +34,29 @@ class GrokShelf:
     def folders(self, store: str) -> Iterable[Folder]:
         yield Folder(store)
         yield Folder(os.path.join(store, _SESSIONS), deep=True)
-        for folder in dict.fromkeys(os.path.dirname(path) for path in _databases()):
+        yield from linked(os.path.join(store, _SESSIONS), 2)
+        paths = [way for path in _databases() for way in (path, *([os.path.realpath(path)] if os.path.islink(path) else ()))]
+        for folder in dict.fromkeys(map(os.path.dirname, paths)):
             yield Folder(folder)
 
-    def files(self, store: str) -> Iterator[Listed]:
-        yield from _there(listed(os.path.join(store, _REGISTRY)))
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        yield from listed_or(unread, listed, os.path.join(store, _REGISTRY))
         for path in _databases():
-            yield from _there(tabs.listed_with_log(path))
-        for directory in directories(os.path.join(store, _SESSIONS)):
-            for session in directories(directory):
-                yield from _there(listed(os.path.join(session, _SUMMARY)))
+            yield from listed_or(unread, tabs.listed_with_log, path)
+        for directory in directories(os.path.join(store, _SESSIONS), unread):
+            for session in directories(directory, unread):
+                yield from listed_or(unread, listed, f"{session}/{_SUMMARY}")
 
-    def concerns(self, store: str, path: str) -> bool:
+    def concerns(self, store: str, path: str) -> str:
         folder, name = os.path.split(path)
         if name == _SUMMARY and os.path.dirname(os.path.dirname(folder)) == os.path.join(store, _SESSIONS):
-            return True
-        return path == os.path.join(store, _REGISTRY) or path in _databases()
+            return path
+        if path == os.path.join(store, _REGISTRY):
+            return path
+        return _database_of(store, path)
+
+    def listed(self, store: str, path: str) -> Listed | None:  # noqa: ARG002
+        return tabs.listed_with_log(path) if path in _databases() else listed(path)
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:
         del store, before
@@ -70,17 +69,8 @@ class GrokShelf:
         return Told(file.size, names=tabs.names_in(file.path))
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
-        """An entry stays behind after a kill (1.0.41), and its pid may be somebody else's by now, even another Grok's."""
         del store
-        seen: dict[int, ProcessId | None] = {}
-        found: dict[str, tuple[ProcessId, ...]] = {}
-        for hold in holds:
-            if hold.pid not in seen:
-                seen[hold.pid] = _grok(hold.pid)
-            process = seen[hold.pid]
-            if process is not None and _began(process) <= summary.moment(hold.evidence) + _DOUBT:
-                found[hold.session] = tuple(dict.fromkeys((*found.get(hold.session, ()), process)))
-        return found
+        return live.holding(holds)
 
 
 SHELF = GrokShelf()
@@ -91,9 +81,13 @@ def _databases() -> list[str]:
     return tabs.databases(os.environ)
 
 
-def _there(file: Listed | None) -> Iterator[Listed]:
-    if file is not None:
-        yield file
+def _database_of(store: str, path: str) -> str:
+    """The database that lies at ``path``, or whose log does: a name may reach the database hours after its log."""
+    place = path.removesuffix(tabs.LOG)
+    known = _databases()
+    if place in known or path.startswith(os.path.join(store, "")):
+        return place if place in known else ""
+    return next((link for link in known if os.path.islink(link) and os.path.realpath(link) == place), "")
 
 
 def _card(path: str) -> Card | None:
@@ -143,21 +137,3 @@ def _opened(path: str) -> Iterator[tuple[int, int]]:
         yield descriptor, status.st_size
     finally:
         os.close(descriptor)
-
-
-def _grok(pid: int) -> ProcessId | None:
-    """The Grok that has ``pid`` now."""
-    try:
-        os.getpgid(pid)  # a tenth of what `identify` costs where nobody has it, as is usual after a while
-    except OSError:
-        return None
-    process = identify(pid)
-    return process if process is not None and _PROGRAM.search(executable(pid) or "") else None
-
-
-def _began(process: ProcessId) -> float:
-    """When a process began, wall-clock seconds."""
-    if sys.platform != "linux":
-        return process.start / 1000
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start / os.sysconf("SC_CLK_TCK")
-    return time.time() - age

@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Any
 
 from shims.blocks import LONGEST_LINE
-from shims.grok import transcript
 from shims.jsonline import as_list, as_object, parse_object
-from shims.shelf import LONGEST_TITLE, Card, Hold
+from shims.names import kept
+from shims.shelf import Card, Hold
 
 _SUB_AGENT = "subagent"
 """Of ``session_kind``. Others seen: ``headless`` (1.0.41), ``fork`` (1.0.5), none for what a person opened."""
@@ -49,7 +49,7 @@ def card_of(raw: bytes, session: str, spoken: float) -> Card | None:
         id=session,
         cwd=_text(info.get("cwd")),
         name=title if named else "",
-        title="" if named else (title or _text(summary.get("session_summary")))[:LONGEST_TITLE],
+        title="" if named else kept(title or _text(summary.get("session_summary"))),
         moved=spoken or _first_moment(summary, ("last_active_at", "updated_at", "created_at")[0 if prompted else 2 :]),
         rank=_first_moment(summary, ("updated_at", "created_at")),
         barred=_why_barred(summary, prompted),
@@ -58,6 +58,8 @@ def card_of(raw: bytes, session: str, spoken: float) -> Card | None:
 
 def last_spoken(lines: Sequence[bytes]) -> float:
     """When the newest of ``lines`` that belongs to a turn was written, wall-clock seconds; 0 when none does."""
+    from shims.grok import transcript  # half of what a second start would load, and it reads no updates
+
     for line in reversed(lines):
         if len(line) <= LONGEST_LINE and any(mark in line for mark in _OF_A_TURN):
             try:

@@ -8,12 +8,10 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -21,93 +19,14 @@ import pytest
 
 from broker.index import program
 from broker.index.catalogue import Catalogue, Store
-from broker.index.feed import Frames, Look, Open, Ready, ToldBatch, packed
 from broker.index.indexer import Indexer
 from broker.index.watching import Watching
 from broker.tasks import Tasks
 from shims.shelf import Folder
-from tests.integration.made_up_stores import ClaudeStore, CodexStore, GrokStore, Stores
+from tests.integration.indexing import PATIENCE, PROGRAM, Process, indexing, made
+from tests.integration.made_up_stores import ClaudeStore, Stores
 
 pytestmark = pytest.mark.requirement("SE-06")
-
-PROGRAM = Path(program.__file__)
-PATIENCE = 15.0
-"""Seconds on a loaded machine; a change that is not told by the system would take a quarter of an hour."""
-
-
-class Process:
-    """An index process, and what it has told."""
-
-    def __init__(self, database: Path, *stores: tuple[str, Path], before: Sequence[str] = ()) -> None:
-        self.stores = [Store(agent, str(path)) for agent, path in stores]
-        self.ready = [0] * len(stores)
-        self.turn = [0] * len(stores)
-        self.watched = [False] * len(stores)
-        self.batches = 0
-        self._news = threading.Condition()
-        self.process = subprocess.Popen(
-            [*(before or (sys.executable, "-I", str(PROGRAM))), str(database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        for number, (agent, path) in enumerate(stores):
-            self.say(packed(Open(number, agent, str(path))))
-
-    def say(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    def look(self, number: int = 0) -> None:
-        """Asks for a look, and waits for its end."""
-        turn = self.turn[number] + 1
-        self.say(packed(Look(number, turn)))
-        self.until(lambda: self.turn[number] >= turn)
-
-    def until(self, condition: Callable[[], object]) -> None:
-        with self._news:
-            assert self._news.wait_for(condition, PATIENCE), [store.recent() for store in self.stores]
-
-    def until_watched(self) -> None:
-        self.until(lambda: all(self.watched))
-
-    def names(self, number: int = 0) -> set[str]:
-        return {known.name for known in self.stores[number].recent()}
-
-    def until_named(self, *names: str, number: int = 0) -> None:
-        self.until(lambda: self.names(number) == set(names))
-
-    def close(self) -> int:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        status = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        return status
-
-    def _read(self) -> None:
-        frames = Frames()
-        assert self.process.stdout is not None
-        while data := os.read(self.process.stdout.fileno(), 1 << 16):
-            for frame in frames.feed(data):
-                with self._news:
-                    if isinstance(frame, ToldBatch):
-                        self.batches += 1
-                        self.stores[frame.number].apply(frame.changes)
-                    elif isinstance(frame, Ready):
-                        self.ready[frame.number] += 1
-                        self.watched[frame.number] = frame.watched
-                        self.turn[frame.number] = frame.turn
-                    self._news.notify_all()
-
-
-@contextmanager
-def indexing(database: Path, *stores: tuple[str, Path], before: Sequence[str] = ()) -> Iterator[Process]:
-    index = Process(database, *stores, before=before)
-    try:
-        yield index
-    finally:
-        index.process.kill()
-        index.close()
 
 
 @pytest.fixture
@@ -128,10 +47,6 @@ def index(tmp_path: Path, claude: ClaudeStore) -> Iterator[Process]:
         process.until_watched()
         process.until_named("first")
         yield process
-
-
-def made(agent: str, path: Path) -> ClaudeStore | CodexStore | GrokStore:
-    return ClaudeStore(path) if agent == "claude" else CodexStore(path) if agent == "codex" else GrokStore(path)
 
 
 # what changes
@@ -275,13 +190,6 @@ def test_a_directory_that_another_one_follows_is_known(
         index.until_named(f"one {number}", "two")
         claude.rename(session, "renamed", "/other")
         index.until_named(f"one {number}", "renamed")
-
-
-def test_a_store_that_was_moved_away_is_known_at_the_next_look(index: Process, claude: ClaudeStore, tmp_path: Path) -> None:
-    """The system tells who moves within a watched directory, not who moves one with all that is in it."""
-    claude.path.rename(tmp_path / "away")
-    index.look()
-    assert index.names() == set()
 
 
 @pytest.mark.parametrize("what", [pytest.param("store", marks=pytest.mark.full), "projects"])
@@ -454,7 +362,7 @@ def test_without_descriptors_it_is_said(tmp_path: Path, claude: ClaudeStore) -> 
 def test_what_was_lost_is_looked_for_and_the_watches_stand_again(tmp_path: Path) -> None:
     """As when the system had more to tell than it keeps."""
     relisted, touched = threading.Event(), threading.Event()
-    watching = Watching([Folder(str(tmp_path), deep=True)], lambda _: touched.set(), relisted.set)
+    watching = Watching(lambda: [Folder(str(tmp_path), deep=True)], lambda _: touched.set(), relisted.set)
     watching.begin()
     assert watching.complete
     watching.lost()
@@ -476,7 +384,7 @@ def test_only_files_that_are_written_are_told_not_those_that_are_read(tmp_path: 
         if path.endswith("written"):
             written.set()
 
-    watching = Watching([Folder(str(tmp_path), deep=True)], touched, lambda: None)
+    watching = Watching(lambda: [Folder(str(tmp_path), deep=True)], touched, lambda: None)
     watching.begin()
     (tmp_path / "read").read_text()
     os.listdir(tmp_path)
@@ -625,6 +533,158 @@ def test_a_call_waits_for_the_look_where_nothing_is_watched_and_gives_up_where_n
         assert not store.ready
         os.kill(indexer.pid, signal.SIGCONT)
         assert await indexer.ready([store], PATIENCE)
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
+async def watched(indexer: Indexer, *stores: Store) -> None:
+    async def wait() -> None:
+        while not all(store.watched for store in stores):
+            await indexer.news()
+
+    await asyncio.wait_for(wait(), PATIENCE)
+
+
+@pytest.mark.requirement("SE-24", "SE-25")
+@pytest.mark.parametrize("hung", [False, True], ids=["dead", "hung"])
+def test_what_nobody_tells_of_is_not_taken_for_current(
+    tmp_path: Path, claude: ClaudeStore, monkeypatch: pytest.MonkeyPatch, hung: bool
+) -> None:
+    monkeypatch.setattr("broker.index.indexer._SILENT", 0.5)
+
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), Catalogue(), tasks)
+        store = indexer.open("claude", str(claude.path))
+        assert await indexer.ready([store], PATIENCE)
+        await watched(indexer, store)
+        first = indexer.pid
+        os.kill(first, signal.SIGSTOP)
+        second = claude.add("/far", name="first")
+        if hung:
+            assert not await indexer.ready([store], 0.05)
+        else:
+            os.kill(first, signal.SIGKILL)
+            while indexer.pid == first:
+                await indexer.news()
+        assert not store.ready
+        assert store.session(second) is None
+        assert store.called("first"), "what it said stays known"
+        while indexer.pid in (0, first):
+            await asyncio.wait_for(indexer.news(), PATIENCE)
+        assert await indexer.ready([store], PATIENCE)
+        assert len(store.called("first")) == 2
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("SE-25")
+def test_who_wakes_up_again_is_believed_again(tmp_path: Path, claude: ClaudeStore) -> None:
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), Catalogue(), tasks)
+        store = indexer.open("claude", str(claude.path))
+        assert await indexer.ready([store], PATIENCE)
+        await watched(indexer, store)
+        process = indexer.pid
+        os.kill(process, signal.SIGSTOP)
+        begun = time.monotonic()
+        assert not await indexer.ready([store], 0.5)
+        for _ in range(3):
+            assert not await indexer.ready([store], PATIENCE), "one call has waited for all of them"
+        assert time.monotonic() - begun < PATIENCE
+        os.kill(process, signal.SIGCONT)
+        while not await indexer.ready([store], PATIENCE):
+            pass
+        assert indexer.pid == process
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
+_NEVER_WATCHES = """
+import os, sys
+sys.path.insert(0, {root!r})
+from broker.index.feed import Frames, Look, Ready, packed
+said, lives = open({log!r}, "a"), open({log!r}).read().split().count("life")
+print("life", file=said, flush=True)
+frames = Frames()
+while data := os.read(0, 1 << 16):
+    for frame in frames.feed(data):
+        print(type(frame).__name__, file=said, flush=True)
+        if lives == 0 and isinstance(frame, Look):
+            sys.exit()
+        if lives == 1:
+            open({gate!r}).read()
+        os.write(1, packed(Ready(0, False, 0)))
+print("end", file=said, flush=True)
+"""
+
+
+def test_of_a_new_life_nothing_is_asked_before_it_has_told_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that is asked for while everything is read anyway would be made a second time, and waited for."""
+    log, gate, program = tmp_path / "said", tmp_path / "gate", tmp_path / "program.py"
+    log.touch()
+    os.mkfifo(gate)
+    program.write_text(_NEVER_WATCHES.format(root=str(PROGRAM.parents[2]), log=str(log), gate=str(gate)))
+    monkeypatch.setattr("broker.index.indexer._PROGRAM", str(program))
+
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), Catalogue(), tasks)
+        store = indexer.open("claude", str(tmp_path))
+        assert await indexer.ready([store], PATIENCE)
+        assert not await indexer.ready([store], 0.05)  # it is asked to look, and dies of it
+        open_gate = asyncio.to_thread(gate.open, "w")  # which waits for who reads there: the second life
+        with await asyncio.wait_for(open_gate, PATIENCE):
+            assert not await indexer.ready([store], 0.05)
+        assert await indexer.ready([store], PATIENCE)
+        indexer.close()
+        while indexer.pid:
+            await asyncio.wait_for(indexer.news(), PATIENCE)
+        assert log.read_text().split() == ["life", "Open", "Look", "life", "Open", "end"]
+        await ended(tasks)
+
+    asyncio.run(story())
+
+
+def inotify_instances(pid: int) -> int:
+    links = (os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd"))
+    return sum("inotify" in link for link in links)
+
+
+@pytest.mark.requirement("SE-13")
+@pytest.mark.skipif(sys.platform != "linux", reason="counts inotify instances")
+def test_stores_that_nobody_asks_for_are_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.index.indexer._MOST_STORES", 3)
+    made_up = [made("claude", tmp_path / f"{number}") for number in range(5)]
+    for number, each in enumerate(made_up):
+        each.add(name=f"name {number}")
+
+    async def story() -> None:
+        tasks = Tasks(logging.getLogger("test"))
+        catalogue = Catalogue()
+        used = ("claude", str(made_up[0].path))
+        indexer = Indexer(str(tmp_path / "index.sqlite"), catalogue, tasks, lambda: {used})
+        stores: list[Store] = []
+        for each in made_up:
+            store = indexer.open("claude", str(each.path))
+            stores.append(store)
+            assert await indexer.ready([store], PATIENCE)
+            await watched(indexer, store)
+        assert {store.path for store in catalogue.stores()} == {str(made_up[number].path) for number in (0, 3, 4)}
+        assert not stores[1].ready
+        assert await indexer.ready([stores[4]], PATIENCE)  # what was said before has been done
+        assert inotify_instances(indexer.pid) == 3
+        again = indexer.open("claude", str(made_up[1].path))
+        assert await indexer.ready([again], PATIENCE)
+        assert again.called("name 1")
+        made_up[0].add(name="another")
+        assert await indexer.ready([stores[0]], PATIENCE)
+        while not stores[0].called("another"):
+            await asyncio.wait_for(indexer.news(), PATIENCE)
         await ended(tasks)
 
     asyncio.run(story())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -98,6 +99,21 @@ def test_each_caller_sees_the_stores_of_its_own_environment(world: World, home: 
     }
 
 
+@pytest.mark.requirement("SE-13")
+@pytest.mark.parametrize("kind", AGENTS)
+def test_a_panel_sees_the_stores_that_its_agents_process_was_told_of(world: World, home: Path, kind: str) -> None:
+    """Codex does not tell its MCP servers."""
+    other = "codex" if kind == "claude" else "claude"
+    stores = Stores(home / "elsewhere")
+    session = getattr(stores, other).add("/far", name="Mine")
+    panel = world.open(kind, **{{"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME"}[other]: str(getattr(stores, other).path)})
+    panel.registered()
+    arguments = json.dumps({"message": "are you there", "session_id": "Mine"})
+    panel.say(f"[[tool mcp__cross-agent__send_to_{other} {arguments} ;; say done]]")
+    receipt = panel.wait_receipt()
+    assert receipt["code"] == "headless_disabled" and session in receipt["error"]
+
+
 @pytest.mark.requirement("MC-03", "SE-09")
 def test_a_session_is_listed_with_where_it_is_open(world: World, stores: Stores) -> None:
     """One session through its lives: in a panel, in nobody's hands, held by somebody that no message reaches, in a panel."""
@@ -112,11 +128,13 @@ def test_a_session_is_listed_with_where_it_is_open(world: World, stores: Stores)
 
     shown = line(lambda line: line["live"] and line["name"])
     assert (shown["reached_by"], shown["accepts_messages"], shown["held_by_pid"]) == (
-        "panel of another window",
+        "panel of this window",
         True,
         panel.child(),
     )
     assert (shown["name"], shown["name_kind"]) == ("first words [[reply noted]]", "generated")
+    outside = world.mcp_outside(**stores.environment())
+    assert [line["reached_by"] for line in listed(outside, agent="claude")] == ["panel of another window"]
     fields = set(shown)
     panel.close()
     shown = line(lambda line: not line["live"])
@@ -215,8 +233,11 @@ def test_scope_and_activity_bound_what_is_listed_and_found_without_a_name(world:
     assert code == "headless_disabled" and order[2] in error
     code, error = refusal(strict, "claude", cwd="/w/p/z")
     assert code == "headless_disabled" and order[3] in error
-    settings = strict.call("bridge_status", cwd="/w/p")["settings"]
-    assert settings == {"scope": "tree", "active_window_minutes": 5, "headless": False}
+    shown = strict.call("bridge_status", cwd="/w/p")
+    assert (shown["settings"]["scope"], shown["settings"]["active"]) == ("tree", 300.0)
+    chosen = [(line["session"], line["selected_by"], line.get("reachable")) for line in shown["targets"]]
+    assert chosen == [(order[2], "discovery", False), (None, None, None), (None, None, None)]
+    assert client.call("bridge_status", cwd="/w/p")["targets"][0]["session"] == order[0]
 
 
 @pytest.mark.full
@@ -262,11 +283,12 @@ def test_names_are_compared_whole_kept_raw_and_shown_on_one_line(world: World, s
     assert shown.keys() == made.keys()
     assert all(name.isprintable() and len(name) <= 200 for name in shown.values())
     for session, name in made.items():
-        for wanted in (name, f"  {name.upper()}\n"):
+        for wanted in (name, f"  {name.upper()}\n", shown[session]):
             code, error = refusal(client, "claude", wanted)
             assert (code, session in error, error.isprintable()) == ("headless_disabled", True, True)
     assert refusal(client, "claude", "caf\u00c9")[0] == "headless_disabled"
-    assert refusal(client, "claude", "zerowidth")[0] == "unknown_session"
+    assert refusal(client, "claude", "zerowidth")[0] == "headless_disabled"
+    assert refusal(client, "claude", "zero")[0] == "unknown_session"
     twin = stores.claude.add(name="CAF\u00c9", cwd="/far")
     wait_for(client, lambda lines: any(line["id"] == twin for line in lines))
     code, error = refusal(client, "claude", "café")
@@ -355,7 +377,11 @@ def test_a_pin_sends_messages_without_an_address_to_one_session(world: World, st
         "why_none": "no_session",
     }
     # It is a pin of this directory, for this agent, and no address.
-    assert refusal(client, "claude", cwd=str(below))[0] == "no_session"
+    receipt = send(client, "claude", cwd=str(below))
+    assert (receipt["target_session_id"], receipt["target_selected_by"]) == (panel.session, "panel-focus")
+    outside = world.mcp_outside(**stores.environment())
+    assert refusal(outside, "claude", cwd=str(below))[0] == "no_session"
+    assert send(outside, "claude", cwd=str(place))["target_selected_by"] == "pin"
     assert refusal(client, "codex", cwd=str(place))[0] == "no_session"
     code, error = refusal(client, "claude", cwd=str(place), new_session=True)
     assert code == "pinned" and panel.session in error
@@ -372,9 +398,27 @@ def test_a_pin_sends_messages_without_an_address_to_one_session(world: World, st
         "was": panel.session,
     }
     assert pinned(client, "", cwd=str(link))["was"] is None
-    code, error = refusal(client, "claude", cwd=str(place))
+    code, error = refusal(outside, "claude", cwd=str(place))
     assert code == "headless_disabled", "what is active on disk is found again"
-    world.finished(5)
+    world.finished(7)
+
+
+@pytest.mark.requirement("SE-27", "SE-31", "SE-13")
+def test_a_pin_is_nothing_to_who_sees_another_store(world: World, home: Path) -> None:
+    sets = {name: Stores(home / name) for name in ("one", "two")}
+    made = {name: each.claude.add("/far", name="Parser") for name, each in sets.items()}
+    clients = {name: client_of(world, each) for name, each in sets.items()}
+    assert pinned(clients["one"], "Parser")["pinned"] == made["one"]
+    assert made["one"] in refusal(clients["one"], "claude", cwd="/w")[1]
+    assert refusal(clients["two"], "claude", cwd="/w")[0] == "no_session"
+    assert pinned(clients["two"], "")["was"] is None
+    assert pinned(clients["two"], "Parser")["pinned"] == made["two"]
+    for name, client in clients.items():
+        code, error = refusal(client, "claude", cwd="/w")
+        assert code == "headless_disabled" and made[name] in error
+        assert {line["agent"]: line["pinned"] for line in client.call("bridge_status", cwd="/w")["targets"]}["claude"] == made[
+            name
+        ]
 
 
 @pytest.mark.requirement("SE-27", "SE-31", "SE-24")

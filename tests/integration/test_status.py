@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +50,7 @@ def test_a_delivery_is_shown_with_its_peer_as_it_is(world: World, kind: str) -> 
     assert awaited["peer_transcript"]["is_working"]
     overview = client.call("bridge_status", scope="any")
     assert [d["delivery_id"] for d in overview["deliveries"]["pending"]] == [receipt["delivery_id"]]
-    assert overview["caller"] == {"agent": None, "session": None, "identified_by": "unknown"}
+    assert overview["caller"] == {"agent": None, "session": None, "identified_by": "unknown", "window_pid": os.getpid()}
     assert overview["server_process"]["mcp_process"] == client.process.pid
     assert {"pid", "version", "generation", "uptime_seconds"} <= overview["server_process"].keys()
 

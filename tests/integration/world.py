@@ -128,6 +128,14 @@ class World:
         environment = {"PATH": os.environ["PATH"], **self.settings, **_marked(), **variables}
         return self._add(McpClient(MCP, environment))
 
+    def mcp_outside(self, **variables: str) -> McpClient:
+        """An MCP process that descends from nobody who has opened a panel; the handshake is done."""
+        environment = {"PATH": os.environ["PATH"], **self.settings, **_marked(), **variables}
+        let_go = 'exec 3<&0; "$0" "$@" <&3 3<&- &'  # what a shell leaves in the background gets its own input only so
+        client = self._add(McpClient(["/bin/sh", "-c", let_go, *MCP], environment))
+        client.shake_hands()
+        return client
+
     def open(self, kind: str, **options: Any) -> ClaudePanel | CodexPanel | GrokPanel:
         """A panel of ``claude``, ``claude197``, ``codex``, ``codex154``, ``codex147`` or ``grok``."""
         if kind == "grok":

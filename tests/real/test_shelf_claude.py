@@ -16,7 +16,8 @@ import pytest
 
 from broker.processes import identify
 from shims.claude.shelf import SHELF
-from shims.shelf import LONGEST_TITLE, Card, Hold, Told
+from shims.names import LONGEST_TITLE
+from shims.shelf import Card, Hold, Told
 from tests.real.binaries import CLAUDE_VERSIONS, binary
 from tests.real.exchange import until
 from tests.real.homes import ClaudeHome

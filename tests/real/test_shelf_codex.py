@@ -10,7 +10,8 @@ import pytest
 
 from broker.processes import identify
 from shims.codex.shelf import SHELF
-from shims.shelf import LONGEST_TITLE, Card, Told
+from shims.names import LONGEST_TITLE
+from shims.shelf import Card, Told
 from tests.real.binaries import CODEX_VERSIONS, binary
 from tests.real.homes import CodexHome
 from tests.real.models import OpenAIModel

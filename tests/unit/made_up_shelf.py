@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from broker.processes import ProcessId
-from shims.shelf import Card, Folder, Hold, Listed, Told, listed
+from shims.shelf import Card, Folder, Hold, Listed, Told, listed, listed_or, unheeded
 
 END = ".log"
 
@@ -26,20 +26,28 @@ class MadeUpShelf:
         """Sessions whose files cannot be opened now."""
         self.broken: set[str] = set()
         """Sessions whose files make this shelf fail in a way that it must not."""
+        self.hidden: set[str] = set()
+        """Paths that cannot be looked at now: files, or the store itself."""
         self.whole = False
         """Files are written as a whole, and read as one."""
 
     def folders(self, store: str) -> Iterable[Folder]:
         yield Folder(store)
 
-    def files(self, store: str) -> Iterator[Listed]:
+    def files(self, store: str, unread: Callable[[str], None] = unheeded) -> Iterator[Listed]:
+        if store in self.hidden:
+            unread(store)
+            return
         for path in sorted(Path(store).glob(f"*{END}")):
-            file = listed(str(path))
-            if file is not None:
-                yield file
+            yield from listed_or(unread, self._look, str(path))
 
-    def concerns(self, store: str, path: str) -> bool:
-        return os.path.dirname(path) == store and path.endswith(END)
+    def concerns(self, store: str, path: str) -> str:
+        return path if os.path.dirname(path) == store and path.endswith(END) else ""
+
+    def listed(self, store: str, path: str) -> Listed | None:
+        if store in self.hidden:
+            raise OSError(errno.EACCES, "hidden")
+        return self._look(path)
 
     def read(self, store: str, file: Listed, before: Told | None) -> Told:  # noqa: ARG002
         session = os.path.basename(file.path).removesuffix(END)
@@ -54,6 +62,11 @@ class MadeUpShelf:
             lines = content.read().splitlines()
         name = lines[-1] if lines else (before.cards[0].name if before is not None and before.cards else "")
         return Told(file.size, (Card(session, "/w", name),))
+
+    def _look(self, path: str) -> Listed | None:
+        if path in self.hidden:
+            raise OSError(errno.EIO, "hidden")
+        return listed(path)
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:  # noqa: ARG002
         return {}

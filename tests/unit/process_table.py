@@ -26,7 +26,11 @@ class Table:
         """What a process was started with; None: it cannot be read."""
         self.arguments: dict[int, list[str]] = {}
         monkeypatch.setattr(callers, "variables", self.variables)
+        self.directories: dict[int, str] = {}
+        """Where a process works."""
+        monkeypatch.setattr(callers, "working_directory", lambda pid: self.directories.get(pid, "/"))
         monkeypatch.setattr(callers, "argv", lambda pid: self.arguments.get(pid, []))
+        monkeypatch.setattr(live, "_is_there", lambda pid: pid in self._parents)
         monkeypatch.setattr(live, "identify", lambda pid: ProcessId(pid, pid) if pid in self._parents else None)
         for module in (callers, panels):
             monkeypatch.setattr(module, "ancestors", self.ancestors)

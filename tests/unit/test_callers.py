@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.callers import Caller, descent_of, identify_caller
+from broker.deliveries import Attempt
 from broker.errors import Refusal
+from broker.index.catalogue import Store
 from broker.panels import Panel
+from broker.pins import Pins
 from broker.processes import ProcessId
+from broker.sight import Sight
 from broker.wire import SessionState
+from shims.agent import agents
+from tests.unit.engine import engine
 from tests.unit.made_up import World
 from tests.unit.process_table import Table, parent, registered
 
 S = SessionState
+Json = dict[str, Any]
 
 CODEX_TURN = "x-codex-turn-metadata"
 CLAUDE_TOOL_USE = "claudecode/toolUseId"
@@ -50,9 +60,15 @@ def who(
 
 
 def caller(
-    world: World, process: ProcessId, meta: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None
+    world: World,
+    process: ProcessId,
+    meta: Mapping[str, Any] | None = None,
+    settings: Mapping[str, str] | None = None,
+    turns: AbstractSet[tuple[str, str]] = frozenset(),
+    cwd: str = "/",
 ) -> Caller:
-    found = identify_caller(descent_of(process), meta or {}, settings or {}, world.panels)
+    descent = descent_of(process, [panel.process for panel in world.panels])
+    found = identify_caller(descent, meta or {}, settings or {}, world.panels, turns, cwd)
     assert found.how
     return found
 
@@ -275,7 +291,8 @@ def test_agents_are_known_by_the_program_that_runs(table: Table, world: World, p
 @pytest.mark.requirement("EN-20")
 def test_a_process_that_is_gone_is_nobody(table: Table, world: World) -> None:
     del table
-    assert identify_caller(descent_of(ProcessId(7, 7)), {}, {}, world.panels) == Caller()
+    found = identify_caller(descent_of(ProcessId(7, 7)), {}, {}, world.panels)
+    assert (found.agent, found.session, found.panel, found.window) == ("", "", None, None)
 
 
 @pytest.mark.requirement("EN-20")
@@ -298,7 +315,7 @@ def test_a_claude_without_a_panel_is_known_by_its_own_registry(table: Table, wor
     registered(tmp_path, parent(process), "s1")
     stale = {"CLAUDE_CODE_SESSION_ID": "s9", "CLAUDE_CONFIG_DIR": "/elsewhere", "GROK_SESSION_ID": "g1"}
     found = caller(world, process, {"threadId": "t1"}, stale)
-    assert (found.agent, found.session, found.panel, found.store) == ("claude", "s1", None, str(tmp_path))
+    assert (found.agent, found.session, found.panel, found.stores["claude"]) == ("claude", "s1", None, str(tmp_path))
     registered(tmp_path, parent(process), "s2")  # as after `/clear`
     assert who(world, process, {}, stale) == ("claude", "s2", None)
 
@@ -339,6 +356,8 @@ def test_a_panel_that_knows_no_session_yet_has_the_one_in_the_registry(table: Ta
 
 # Turns that the broker has started
 
+STARTED = frozenset((("claude", "s1"), ("claude", "s9"), ("claude", "a:b"), ("codex", "t9"), ("grok", "g9"), ("claude", "")))
+
 
 @pytest.mark.requirement("EN-20", "EN-13")
 @pytest.mark.parametrize(
@@ -348,7 +367,33 @@ def test_a_panel_that_knows_no_session_yet_has_the_one_in_the_registry(table: Ta
 def test_a_started_turn_is_the_session_that_its_agent_was_told(table: Table, world: World, told: str, session: str) -> None:
     process = table.line("/usr/bin/python3", "/opt/claude", "/usr/bin/python3")
     table.environments[parent(process).pid] = {"CROSS_AGENT_SELF_SESSION": told}
-    assert who(world, process) == ("claude", session, None)
+    found = caller(world, process, turns=STARTED)
+    assert (found.agent, found.session, found.panel) == ("claude", session, None)
+
+
+@pytest.mark.requirement("EN-20", "EN-13", "DE-44")
+def test_a_program_that_says_so_is_no_turn_that_was_started(table: Table, world: World) -> None:
+    """Whoever calls a program `claude` could have the answers of a session that is open, or that nobody has begun."""
+    process = table.line("/bin/bash", "/home/u/bin/claude", "/usr/bin/python3")
+    table.environments[parent(process).pid] = {"CROSS_AGENT_SELF_SESSION": "claude:s1"}
+    assert who(world, process) == ("claude", "", None)
+    assert caller(world, process, turns={("claude", "s2"), ("codex", "s1")}).session == ""
+    assert caller(world, process, turns={("claude", "s1")}).session == "s1"
+    world.opens(S("s1"))
+    assert caller(world, process, turns={("claude", "s1")}).session == ""
+
+
+@pytest.mark.requirement("EN-13")
+def test_the_turns_that_were_started_are_those_without_a_shim(tmp_path: Path) -> None:
+    async def story() -> set[tuple[str, str]]:
+        async with engine(tmp_path) as made:
+            for instance, session in (("", "s1"), ("1@1", "s2"), ("", "s3")):
+                delivery = await made.queued(session=session, key=session)
+                attempt = Attempt(f"a_{session}", delivery.id, instance, "", "/nowhere", session, made.generation)
+                await made.book.save_attempt(replace(attempt, open=session != "s3"))
+            return made.book.started_turns()
+
+    assert asyncio.run(story()) == {("claude", "s1")}
 
 
 @pytest.mark.requirement("EN-20", "EN-13")
@@ -357,17 +402,22 @@ def test_what_a_started_turn_was_told_is_outweighed_by_everything_else(table: Ta
         table.environments[parent(process).pid] = {"CROSS_AGENT_SELF_SESSION": value, "HOME": str(tmp_path)}
         return process
 
+    def session(process: ProcessId, meta: Json | None = None, settings: Json | None = None) -> str:
+        return caller(world, process, meta, settings, STARTED | {("claude", "s2")}).session
+
     claude = told(table.line(*TERMINAL), "claude:s9")
+    assert session(claude) == "s9"
     registered(tmp_path / ".claude", parent(claude), "s1")
-    assert who(world, claude)[:2] == ("claude", "s1")
+    assert session(claude) == "s1"
     codex = told(table.line("/opt/codex", "/usr/bin/python3"), "codex:t9")
-    assert who(world, codex, {"threadId": "t1"})[:2] == ("codex", "t1")
+    assert session(codex, {"threadId": "t1"}) == "t1"
     grok = told(table.line("/opt/grok", "/usr/bin/python3"), "grok:g9")
-    assert who(world, grok, settings={"GROK_SESSION_ID": "g1"})[:2] == ("grok", "g1")
+    assert session(grok, {}, {"GROK_SESSION_ID": "g1"}) == "g1"
     panel, process = shim(table, world, S("s2"), S("s3"))
-    assert who(world, told(process, "claude:s2")) == ("claude", "", panel)
+    assert session(told(process, "claude:s2")) == ""
+    assert caller(world, process).panel is panel
     shim(table, world, S("t2"), agent="codex")
-    assert who(world, codex, {"threadId": "t2"})[:2] == ("codex", "")
+    assert session(codex, {"threadId": "t2"}) == ""
 
 
 @pytest.mark.requirement("EN-20", "EN-13")
@@ -377,12 +427,17 @@ def test_what_a_started_turn_was_told_is_not_for_those_that_inherit_it(table: Ta
     outer = parent(table.line(*TERMINAL))
     inner = table.below(outer, *TERMINAL)
     table.environments |= {outer.pid: own, parent(inner).pid: own}
-    assert who(world, inner) == ("claude", "", None)
-    assert who(world, table.line(*TERMINAL), settings=own) == ("claude", "", None)
-    assert who(world, table.line("/bin/bash", "/usr/bin/python3"), settings=own) == ("", "", None)
+
+    def session(process: ProcessId, settings: Mapping[str, str] | None = None) -> str:
+        return caller(world, process, settings=settings, turns=STARTED).session
+
+    assert session(table.below(outer, "/usr/bin/python3")) == "s1"
+    assert session(inner) == ""
+    assert session(table.line(*TERMINAL), own) == ""
+    assert session(table.line("/bin/bash", "/usr/bin/python3"), own) == ""
     unreadable = table.line(*TERMINAL)
     table.environments[parent(unreadable).pid] = None
-    assert who(world, unreadable, settings=own) == ("claude", "s1", None), "nothing else is left to believe"
+    assert session(unreadable, own) == "s1", "nothing else is left to believe"
 
 
 @pytest.mark.requirement("EN-13", "DE-03", "DE-50")
@@ -420,19 +475,123 @@ def test_what_was_told_to_another_turn_makes_no_started_one(table: Table, world:
 
 @pytest.mark.requirement("SE-13")
 def test_a_caller_sees_the_store_of_its_own_agent(table: Table, world: World) -> None:
+    def store(agent: str, process: ProcessId, meta: Json | None = None, settings: Json | None = None) -> str:
+        return caller(world, process, meta, settings).stores[agent]
+
     panel, process = shim(table, world, S("s1"))
     panel.store = "/the/panels"
     table.environments[parent(process).pid] = {"CLAUDE_CONFIG_DIR": "/elsewhere"}
-    assert caller(world, process).store == "/the/panels"
+    assert store("claude", process) == "/the/panels"
     codex = table.line("/opt/codex", "/usr/bin/python3")
     table.environments[parent(codex).pid] = {"CODEX_HOME": "/the/processes", "HOME": "/h"}
-    assert caller(world, codex, {"threadId": "t1"}, {"CODEX_HOME": "/claimed"}).store == "/the/processes"
+    assert store("codex", codex, {"threadId": "t1"}, {"CODEX_HOME": "/claimed"}) == "/the/processes"
     table.environments[parent(codex).pid] = {"HOME": "/h"}
-    assert caller(world, codex, settings={"CODEX_HOME": "/claimed"}).store == "/h/.codex"
+    assert store("codex", codex, {}, {"CODEX_HOME": "/claimed"}) == "/h/.codex"
     table.environments[parent(codex).pid] = None
-    assert caller(world, codex, settings={"CODEX_HOME": "/claimed"}).store == "/claimed"
+    assert store("codex", codex, {}, {"CODEX_HOME": "/claimed"}) == "/claimed"
     plain = table.line("/bin/bash", "/usr/bin/python3")
-    assert caller(world, plain, settings={"CROSS_AGENT_SELF": "grok", "HOME": "/h"}).store == "/h/.grok"
-    assert caller(world, plain, settings={"HOME": "/h"}).store == ""
+    assert store("grok", plain, {}, {"CROSS_AGENT_SELF": "grok", "HOME": "/h"}) == "/h/.grok"
+    assert store("claude", plain, {}, {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/claimed"}) == "/claimed"
     table.environments[parent(codex).pid] = {}
-    assert caller(world, codex).store == os.path.expanduser("~/.codex")
+    assert store("codex", codex) == os.path.expanduser("~/.codex")
+
+
+@pytest.mark.requirement("SE-13")
+@pytest.mark.parametrize("program", ["/opt/codex", "/usr/bin/an-agent-by-another-name"])
+def test_a_caller_sees_the_stores_of_other_agents_as_its_agents_process_does(table: Table, world: World, program: str) -> None:
+    """Codex scrubs what its MCP servers get; what a registration adds counts more."""
+    panel, _ = shim(table, world, S("t1"), agent="codex")
+    agent = table.below(panel.process, program)
+    process = table.below(agent, "/usr/bin/python3")
+    table.environments[agent.pid] = {"CLAUDE_CONFIG_DIR": "/the/processes", "HOME": "/h"}
+    stores = caller(world, process, settings={"HOME": "/h2"}).stores
+    assert (stores["claude"], stores["grok"]) == ("/the/processes", "/h2/.grok")
+    assert caller(world, process).stores["grok"] == "/h/.grok"
+    assert caller(world, process, settings={"CLAUDE_CONFIG_DIR": "/added"}).stores["claude"] == "/added"
+    table.environments[agent.pid] = None
+    assert caller(world, process, settings={"HOME": "/h2"}).stores["claude"] == "/h2/.claude"
+
+
+@pytest.mark.requirement("SE-13")
+def test_a_relative_store_is_meant_from_where_the_process_works_that_has_it(table: Table, world: World) -> None:
+    process = table.line("/opt/codex", "/usr/bin/python3")
+    table.environments[parent(process).pid] = {"CODEX_HOME": "x", "CLAUDE_CONFIG_DIR": "c"}
+    table.directories[parent(process).pid] = "/the/agents"
+    stores = caller(world, process, settings={"GROK_HOME": "../g"}, cwd="/the/servers").stores
+    assert stores == {"claude": "/the/agents/c", "codex": "/the/agents/x", "grok": "/the/servers/../g"}
+
+
+@pytest.mark.requirement("SE-13")
+def test_the_store_that_the_caller_sees_is_the_one_that_is_looked_into() -> None:
+    opened = []
+
+    class Opens:
+        def open(self, agent: str, path: str) -> Store:
+            opened.append((agent, path))
+            return Store(agent, path)
+
+    panels = World().panels
+    sight = Sight(panels, Opens(), Pins(None), None)  # type: ignore[arg-type]
+    known = Caller("codex", "t1", "made up", stores={"codex": "/own", "claude": "/other"})
+    for agent in ("codex", "claude", "grok"):
+        sight.store(agents()[agent], known, {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/scrubbed", "CODEX_HOME": "/scrubbed"})
+    assert opened == [("codex", "/own"), ("claude", "/other"), ("grok", "/h/.grok")]
+
+
+# Which window
+
+
+@pytest.mark.requirement("SE-21")
+def test_who_descends_from_a_window_without_a_panel_is_in_it_all_the_same(table: Table, world: World) -> None:
+    """An MCP client of the editor itself, an agent in its terminal, and one in the shell of a panel's agent."""
+    panel, process = shim(table, world, S("s1"))
+    other, _ = shim(table, world, S("s2"))
+    editors = [ProcessId(each.process.pid - 1, each.process.pid - 1) for each in (panel, other)]
+    panel.window, other.window = editors
+    inside = (
+        table.below(editors[0], "/usr/bin/python3"),
+        table.below(editors[0], "/bin/bash", "/opt/codex", "/usr/bin/python3"),
+        table.below(parent(process), "/bin/bash", "/opt/codex", "/usr/bin/python3"),
+    )
+    for each in (process, *inside):
+        assert caller(world, each).window == editors[0]
+    assert [caller(world, each).panel for each in inside] == [None, None, None]
+    assert caller(world, table.below(editors[1], "/usr/bin/python3")).window == editors[1]
+    assert caller(world, table.line("/usr/bin/code", "/bin/bash", "/usr/bin/python3")).window is None
+
+
+# Behind a shell
+
+
+@pytest.mark.requirement("EN-20", "EN-05")
+@pytest.mark.parametrize("program", ["", "/usr/bin/an-agent-by-another-name"])
+@pytest.mark.parametrize(
+    ("agent", "meta", "settings"),
+    [
+        ("codex", {"threadId": "b"}, {}),
+        ("codex", turn(thread_id="sub", parent_thread_id="b"), {}),
+        ("claude", {CLAUDE_TOOL_USE: "use_b"}, {}),
+        ("grok", {}, {"GROK_SESSION_ID": "b"}),
+    ],
+)
+def test_what_is_said_behind_a_shell_is_a_claim(
+    table: Table, world: World, agent: str, program: str, meta: dict[str, Any], settings: dict[str, str]
+) -> None:
+    panel, _ = shim(table, world, S("a"), S("b", tool_uses=("use_b",)), agent=agent)
+    process = table.below(panel.process, program or f"/opt/{agent}")
+    assert who(world, table.below(process, "/usr/bin/python3"), meta, settings) == (agent, "b", panel)
+    in_shell = table.below(process, "/usr/bin/env", "/bin/bash", "/usr/bin/python3")
+    assert who(world, in_shell, meta, settings) == (agent, "", panel)
+    world.panels.update(panel.peer, panel.sessions[:1], closing=False)
+    assert who(world, in_shell, meta, settings) == (agent, "a", panel)
+    terminal = table.line(f"/opt/{agent}", "/bin/bash", "/usr/bin/python3")
+    assert who(world, terminal, meta, settings) == (agent, "", None)
+
+
+@pytest.mark.requirement("EN-20")
+def test_a_shell_that_starts_the_agent_is_not_between(table: Table, world: World) -> None:
+    """The shim's child may be a script that runs the agent under whatever name."""
+    panel, _ = shim(table, world, S("a"), S("b"), agent="codex")
+    for programs in (("/bin/sh", "/opt/codex"), ("/bin/sh", "/usr/bin/an-agent-by-another-name")):
+        process = table.below(panel.process, *programs, "/usr/bin/python3")
+        assert who(world, process, {"threadId": "b"}) == ("codex", "b", panel)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.carrier import _REFUSALS
+from broker.errors import Refusal
 from broker.turns.verdict import KILLED
 from mcp_server.surface import TOOLS
 from shims.agent import agents
@@ -68,6 +69,23 @@ def test_how_sessions_are_named_is_told_for_each_product() -> None:
     assert [agent.product for agent in agents().values() if f"| {agent.product} |" not in text] == []
     assert [agent.store_variable for agent in agents().values() if agent.store_variable not in text] == []
     assert "docs/naming.md" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_setting_of_a_caller_and_of_the_broker_is_documented() -> None:
+    source = "".join((ROOT / "broker" / f"{name}.py").read_text(encoding="utf-8") for name in ("settings", "callers", "logs"))
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    started_turns = {"CROSS_AGENT_SELF_SESSION"}  # what the broker tells them; nobody sets it
+    assert set(re.findall(r"CROSS_AGENT_[A-Z_]+[A-Z]", source)) - started_turns <= set(re.findall(r"CROSS_AGENT_[A-Z_]+", page))
+
+
+@pytest.mark.requirement("EN-25", "MC-03")
+def test_what_costs_the_loop_is_bounded_by_the_tool() -> None:
+    (tool,) = (tool for tool in TOOLS if tool.name == "list_agent_sessions")
+    assert tool.input_schema()["properties"]["limit"]["maximum"] == 500
+    assert tool.arguments({"limit": 500})["limit"] == 500
+    for limit in (0, -1, 501, 1_000_000):
+        with pytest.raises(Refusal, match="at least 1 and at most 500"):
+            tool.arguments({"limit": limit})
 
 
 def test_the_architecture_page_names_modules_that_exist() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.processes import identify
 from shims.agent import Found, Record
-from shims.grok import live, sessions
+from shims.grok import sessions
 
 SESSION, KEY, OTHER, TOKEN = "01a2-s1", "dlv_1", "6224c6a5", "req_1796057219366_33ee41"
 
@@ -154,18 +152,3 @@ def test_when_somebody_else_last_moved_it(store: Store, lines: list[Frame], move
     """Two sessions used within one second are told apart; to open a session is not to use it."""
     store.write(*lines)
     assert sessions.moved(str(store.path), SESSION, [KEY]) == moved
-
-
-@pytest.mark.requirement("SE-09")
-def test_who_has_registered(tmp_path: Path) -> None:
-    assert live.holders(str(tmp_path), SESSION) == []
-    entries = [
-        {"session_id": SESSION, "pid": os.getpid()},
-        {"session_id": "other", "pid": 1},
-        {"session_id": SESSION, "pid": 1 << 22},
-        7,
-    ]
-    (tmp_path / "active_sessions.json").write_text(json.dumps(entries))
-    assert live.holders(str(tmp_path), SESSION) == [identify(os.getpid())]
-    (tmp_path / "active_sessions.json").write_text("{")
-    assert live.holders(str(tmp_path), SESSION) == []

@@ -15,10 +15,13 @@ from broker.index.feed import (
     LENGTH,
     LONGEST,
     Change,
+    Close,
     Frame,
     Frames,
     Look,
     Open,
+    Ping,
+    Pong,
     Ready,
     ToldBatch,
     batches,
@@ -40,6 +43,9 @@ CHANGES = st.builds(Change, NUMBERS, st.none() | st.binary(max_size=30))
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Open, NUMBERS, st.sampled_from(["claude", "codex"]), PATHS),
     st.builds(Look, NUMBERS, NUMBERS),
+    st.builds(Close, NUMBERS),
+    st.builds(Ping, NUMBERS),
+    st.builds(Pong, NUMBERS),
     st.builds(ToldBatch, NUMBERS, st.lists(CHANGES, max_size=5).map(tuple)),
     st.builds(Ready, NUMBERS, st.booleans(), NUMBERS),
 )
@@ -71,6 +77,9 @@ def test_one_byte_at_a_time_gives_the_same_frames() -> None:
         ToldBatch(0, (Change(1, b"x"), Change(2, None))),
         Ready(0, True, 3),
         Look(0, 3),
+        Close(0),
+        Ping(3),
+        Pong(3),
     ]
     reader = Frames()
     stream = b"".join(packed(frame) for frame in frames)

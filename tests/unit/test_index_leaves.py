@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -15,6 +16,8 @@ from broker.index.catalogue import Store
 from broker.index.feed import Change, unpacked_told
 from broker.index.kept import Kept
 from broker.index.leaves import Leaves
+from shims.shelf import shelf
+from tests.integration.made_up_stores import ClaudeStore, CodexStore
 from tests.unit.made_up_shelf import END, MadeUpShelf
 
 LONG_AGO = 1_700_000_000_000_000_000
@@ -201,6 +204,53 @@ def test_of_a_file_that_cannot_be_read_now_stands_what_was_known(life: Life, tmp
 
 
 @pytest.mark.requirement("SE-05")
+@pytest.mark.parametrize("how", ["survey", "touched"])
+@pytest.mark.parametrize("what", ["store", "file"])
+def test_what_cannot_be_looked_at_now_is_not_gone(life: Life, tmp_path: Path, how: str, what: str) -> None:
+    hidden = str(life.path) if what == "store" else str(life.file("b"))
+    life.shelf.hidden = {hidden}
+    life.write(b="two\nand more\n")
+    for _ in range(2):
+        paths = [str(life.file(session)) for session in "abc"]
+        assert life.told(life.leaves.survey() if how == "survey" else life.leaves.touched(paths)) == []
+        assert life.leaves.unread >= {str(life.file("b")) if how == "touched" else hidden}
+    second = life.next(tmp_path)
+    second.shelf.hidden = {hidden}
+    second.load()
+    assert second.look() == {"a": "one", "b": "two", "c": "three"}
+    second.shelf.hidden = set()
+    assert second.look() == {"a": "one", "b": "and more", "c": "three"}
+    assert second.leaves.unread == set()
+
+
+@pytest.mark.requirement("SE-05")
+def test_what_could_not_be_looked_at_is_tried_for_what_it_is(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, directory, gone = str(life.file("b")), str(life.path), str(life.path / "gone")
+    for unread, expected in (({file}, (False, {file})), ({file, directory}, (True, {file})), ({gone}, (True, set()))):
+        life.leaves.unread = unread
+        assert life.leaves.readable_again() == expected
+
+    def refused(path: str, flags: int) -> int:
+        raise OSError(errno.EMFILE, "no descriptors", path, flags)
+
+    monkeypatch.setattr("os.open", refused)
+    life.leaves.unread = {file, directory, gone}
+    assert life.leaves.readable_again() == (False, set())
+
+
+@pytest.mark.requirement("SE-05")
+def test_a_file_that_is_written_while_it_is_read_is_to_be_looked_at_once_more(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert life.leaves.unsettled == set()
+    monkeypatch.setattr("broker.index.leaves._GRAIN", 60_000_000_000)
+    life.file("b").write_text("new\n")
+    os.utime(life.file("b"), ns=(time.time_ns(), time.time_ns()))
+    life.told(life.leaves.touched([str(life.file("b"))]))
+    assert life.leaves.unsettled == {str(life.file("b"))}
+
+
+@pytest.mark.requirement("SE-05")
 def test_a_file_at_which_a_shelf_fails_costs_this_file_alone(life: Life, caplog: pytest.LogCaptureFixture) -> None:
     life.shelf.broken = {"b"}
     life.write(b="two and more\n", d="four\n")
@@ -256,11 +306,61 @@ def test_a_directory_is_told_resolved(tmp_path: Path) -> None:
     assert (known.cwd, known.place) == (str(tmp_path / "link" / "below"), str((tmp_path / "real").resolve() / "below"))
 
 
+@pytest.mark.requirement("SE-10")
+def test_a_directory_that_leads_elsewhere_now_is_told_anew(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("one")
+
+    def begun(life: Life) -> Life:
+        read = life.shelf.read
+        life.shelf.read = lambda *given: (told := read(*given))._replace(  # type: ignore[method-assign]
+            cards=tuple(card._replace(cwd=str(link) if card.id == "a" else "/w\udcff\ud83d") for card in told.cards)
+        )
+        return life
+
+    def places(life: Life) -> dict[str, str]:
+        return {known.id: known.place for known in life.catalogue.recent()}
+
+    life = begun(Life(tmp_path))
+    life.write(a="x\n", b="y\n")
+    life.look()
+    assert life.told(life.leaves.relocated()) == []
+    link.unlink()
+    link.symlink_to("other")
+    assert len(life.told(life.leaves.relocated())) == 1
+    assert places(life) == {"a": str(tmp_path / "other"), "b": "/w\udcff\ud83d"}
+    assert life.told(life.leaves.relocated()) == []
+    life.append("a", "more\n")
+    link.unlink()
+    link.symlink_to("one")
+    life.told(life.leaves.touched([str(life.file("a"))]))
+    assert places(life)["a"] == str(tmp_path / "one"), "what is read now is resolved now"
+    life.kept.close()
+    link.unlink()
+    link.symlink_to("other")
+    second = begun(Life(tmp_path))
+    second.load()
+    second.look()
+    assert second.reads() == []
+    assert len(second.told(second.leaves.relocated())) == 1
+    assert places(second)["a"] == str(tmp_path / "other")
+
+
 # two processes with one database
 
 
 @pytest.mark.requirement("SE-06")
-def test_two_processes_with_one_database_know_the_same_and_tell_their_own_broker_all_of_it(life: Life, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", [False, True], ids=["local", "network"])
+def test_two_processes_with_one_database_know_the_same_and_tell_their_own_broker_all_of_it(
+    tmp_path: Path, network: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.index.kept.is_network", lambda _: network)
+    life = Life(tmp_path)
+    life.write(a="one\n", b="two\n", c="three\n")
+    life.look()
+    assert (tmp_path / "index.sqlite-wal").exists() is not network, "the memory of two machines is not shared"
     other = Life(tmp_path)
     other.load()
     assert other.look() == life.names()
@@ -425,3 +525,52 @@ def test_a_database_that_breaks_under_its_process_costs_no_session(life: Life, t
 def test_the_database_is_its_owners_alone(life: Life, tmp_path: Path) -> None:
     assert life.names()
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("index.sqlite*")} == {0o600}
+
+
+# many names, and times that are still to come
+
+
+@pytest.mark.requirement("EN-25", "SE-14")
+def test_of_thousands_of_names_only_those_near_the_one_that_has_changed_are_told(tmp_path: Path) -> None:
+    codex = CodexStore(tmp_path)
+    codex.path.mkdir(exist_ok=True)
+    names = tmp_path / "session_index.jsonl"
+    ids = [f"01a22cf3-742a-7fdb-bc3e-{number:012}" for number in range(20_000)]
+    names.write_text("".join(f'{{"id":"{each}","thread_name":"name {each}"}}\n' for each in ids))
+    thread = codex.add(name="mine")
+    leaves = Leaves(Kept(str(tmp_path / "index.sqlite")), shelf("codex"), "codex", str(tmp_path))
+    store = Store("codex", str(tmp_path))
+    store.apply(leaves.survey())
+    assert [known.id for known in store.called("mine")] == [thread]
+    for name in ("renamed", "again"):
+        with names.open("a") as file:
+            file.write(f'{{"id":"{thread}","thread_name":"{name}"}}\n')
+        changes = list(leaves.touched([str(names)]))
+        assert sum(len(change.told or b"") for change in changes) < 64 << 10
+        store.apply(changes)
+        assert [known.id for known in store.called(name)] == [thread]
+    again = Leaves(Kept(str(tmp_path / "index.sqlite")), shelf("codex"), "codex", str(tmp_path))
+    loaded = Store("codex", str(tmp_path))
+    loaded.apply(again.load())
+    assert [known.id for known in loaded.called("again")] == [thread]
+    names.write_text(f'{{"id":"{thread}","thread_name":"alone"}}\n')
+    store.apply(leaves.touched([str(names)]))
+    assert [known.id for known in store.called("alone")] == [thread]
+    names.unlink()
+    store.apply(leaves.touched([str(names)]))
+    assert (store.called("alone"), [known.name for known in store.recent()]) == ([], [""])
+
+
+@pytest.mark.requirement("SE-07", "SE-11")
+def test_a_record_of_a_time_that_is_still_to_come_was_written_when_its_file_was(tmp_path: Path) -> None:
+    claude = ClaudeStore(tmp_path)
+    session = claude.add(ago=-1e9)
+    hour_ago = time.time() - 3600
+    os.utime(claude.transcript(session), (hour_ago, hour_ago))
+    other = claude.add(ago=-1e9)
+    os.utime(claude.transcript(other), (hour_ago + 1e9, hour_ago + 1e9))
+    store = Store("claude", str(tmp_path))
+    store.apply(Leaves(Kept(str(tmp_path / "index.sqlite")), shelf("claude"), "claude", str(tmp_path)).survey())
+    known, late = store.session(session), store.session(other)
+    assert known is not None and abs(known.moved - hour_ago) < 2
+    assert late is not None and abs(late.moved - time.time()) < 60

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import pytest
 from broker.callers import Caller
 from broker.errors import Refusal
 from broker.guards import check_not_self
+from broker.index.catalogue import Store as Records
 from broker.pins import Pin, Pins
 from broker.resolve import Asked, Seen, Selected, resolve
+from broker.sight import Sight
 from broker.store import Store
 from broker.wire import SessionState
 from tests.unit.made_up import CLAUDE, World, caller_in
@@ -23,10 +27,11 @@ S = SessionState
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
+STORE = "/h/claude"
 
 
 def pin(session: str, *, by_caller: bool = True, place: str = "/w", at: float = 0.0) -> Pin:
-    return Pin("claude", place, session, by_caller, at)
+    return Pin("claude", place, STORE, session, by_caller, at)
 
 
 def find(world: World, caller: Caller, standing: Pin | None, session: str = "", **more: Any) -> Selected:
@@ -68,16 +73,12 @@ def test_a_pinned_session_is_chosen_wherever_it_is(world: World, caller: Caller)
 
 @pytest.mark.requirement("SE-31")
 @pytest.mark.parametrize("barred", ["", "archived"])
-@pytest.mark.parametrize("by_caller", [True, False])
-def test_a_pin_whose_session_is_gone_is_named_and_nobody_takes_its_place(
-    world: World, caller: Caller, barred: str, *, by_caller: bool
-) -> None:
+def test_a_pin_whose_session_is_gone_is_named_and_nobody_takes_its_place(world: World, caller: Caller, barred: str) -> None:
     if barred:
         world.knows("gone", barred=barred)
-    if by_caller:
-        world.opens(S("focus", last_human=NOW), S("", empty=True))
+    world.opens(S("focus", last_human=NOW), S("", empty=True))
     world.knows("active", moved=NOW)
-    error = refused(world, caller, pin("gone", by_caller=by_caller, at=NOW))
+    error = refused(world, caller, pin("gone", at=NOW))
     assert error.code == "pin_is_gone"
     assert "from /w are pinned to session gone" in str(error)
     assert barred in str(error)
@@ -133,6 +134,22 @@ def test_a_conversation_that_was_opened_before_is_below_a_panel_and_ends_with_it
     assert find(world, caller, pin("made")).session == "made"
 
 
+@pytest.mark.requirement("SE-27", "SE-31", "SE-40")
+@pytest.mark.parametrize("barred", ["", "archived"])
+def test_a_conversation_that_was_opened_before_and_is_gone_is_passed_over(world: World, caller: Caller, barred: str) -> None:
+    """Nobody has asked for it, so it must not keep a message from whom it would go to otherwise."""
+    if barred:
+        world.knows("made", barred=barred)
+    created = pin("made", by_caller=False, at=NOW)
+    assert refused(world, caller, created).code == "no_session"
+    world.opens(S("", empty=True))
+    assert find(world, caller, created).by == "new"
+    world.knows("active", moved=NOW)
+    assert find(world, caller, created).session == "active"
+    world.stores["claude"].ready = False
+    assert refused(world, caller, created).code == "index_not_ready"  # it may be there
+
+
 # that it stands
 
 
@@ -159,18 +176,18 @@ def test_pins_stand_until_they_are_taken_away(tmp_path: Path) -> None:
         async with opened(tmp_path) as (pins, _):
             await pins.set(pin("a"))
             await pins.set(pin("b", place=place, by_caller=False, at=5))
-            await pins.set(Pin("codex", "/w", "c", True, 1))
+            await pins.set(Pin("codex", "/w", "/h/codex", "c", True, 1))
             await pins.set(pin("d", at=7))
         async with opened(tmp_path) as (pins, _):
-            assert pins.at("claude", "/w") == pin("d", at=7)
-            assert pins.at("claude", place) == pin("b", place=place, by_caller=False, at=5)
-            assert pins.at("claude", "/w/below") is None
+            assert pins.at("claude", "/w", STORE) == pin("d", at=7)
+            assert pins.at("claude", place, STORE) == pin("b", place=place, by_caller=False, at=5)
+            assert pins.at("claude", "/w/below", STORE) is None
             assert len(pins.all()) == 3
-            assert await pins.remove("claude", "/w") == pin("d", at=7)
-            assert await pins.remove("claude", "/w") is None
+            assert await pins.remove("claude", "/w", STORE) == pin("d", at=7)
+            assert await pins.remove("claude", "/w", STORE) is None
         async with opened(tmp_path) as (pins, _):
-            assert pins.at("claude", "/w") is None
-            assert pins.at("codex", "/w") == Pin("codex", "/w", "c", True, 1)
+            assert pins.at("claude", "/w", STORE) is None
+            assert pins.at("codex", "/w", "/h/codex") == Pin("codex", "/w", "/h/codex", "c", True, 1)
 
     asyncio.run(story())
 
@@ -186,14 +203,63 @@ def test_what_the_broker_remembers_takes_no_callers_pin_away(tmp_path: Path, *, 
             else:
                 for write in writes:
                     await write
-            assert pins.at("claude", "/w") == pin("mine")
+            assert pins.at("claude", "/w", STORE) == pin("mine")
         async with opened(tmp_path) as (pins, _):
-            assert pins.at("claude", "/w") == pin("mine")
-            await pins.remove("claude", "/w")
+            assert pins.at("claude", "/w", STORE) == pin("mine")
+            await pins.remove("claude", "/w", STORE)
             for session in ("made", "made again"):
                 await pins.set(pin(session, by_caller=False))
             await pins.set(pin("mine"))
-            assert pins.at("claude", "/w") == pin("mine")
+            assert pins.at("claude", "/w", STORE) == pin("mine")
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("SE-27", "SE-31", "SE-13")
+def test_a_pin_counts_where_its_store_is_seen_and_nowhere_else(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    (tmp_path / "link").symlink_to(mine)
+    first = Pin("claude", "/w", str(mine), "a", by_caller=True, set=1)
+    second = Pin("claude", "/w", str(other), "b", by_caller=True, set=2)
+
+    async def story() -> None:
+        async with opened(tmp_path) as (pins, _):
+            sight = Sight(World().panels, None, pins, None)  # type: ignore[arg-type]
+
+            def seen(store: str) -> Pin | None:
+                return sight.pin(CLAUDE, "/w", Records("claude", str(tmp_path / store)))
+
+            await pins.set(first)
+            assert (seen("mine"), seen("link"), seen("other")) == (first, first, None)
+            await pins.set(second)
+            assert (seen("mine"), seen("other")) == (first, second)
+            await pins.opened("claude", "/w", "made", str(tmp_path / "third"))
+            assert seen("third") is not None
+            assert await pins.remove("claude", "/w", str(other)) == second
+        async with opened(tmp_path) as (pins, _):
+            assert pins.at("claude", "/w", str(mine)) == first
+            assert pins.at("claude", "/w", str(other)) is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("SE-27")
+def test_a_pin_from_before_pins_had_a_store_is_of_the_usual_one(tmp_path: Path) -> None:
+    usual = os.path.realpath(os.path.expanduser("~/.claude"))
+
+    async def story() -> None:
+        async with opened(tmp_path) as (_, store):
+            await store.write(lambda _: None)
+        with closing(sqlite3.connect(tmp_path / "broker.sqlite")) as database, database:
+            database.execute("INSERT INTO pins VALUES ('claude', ?, 'old', 1, 7)", (b"/w",))
+        for _ in range(2):
+            async with opened(tmp_path) as (pins, _):
+                assert pins.all() == [Pin("claude", "/w", usual, "old", by_caller=True, set=7)]
+        async with opened(tmp_path) as (pins, _):
+            await pins.remove("claude", "/w", usual)
+        async with opened(tmp_path) as (pins, _):
+            assert pins.all() == []
 
     asyncio.run(story())
 
@@ -202,7 +268,7 @@ def test_what_the_broker_remembers_takes_no_callers_pin_away(tmp_path: Path, *, 
 def test_memory_and_disk_agree_when_a_call_is_cancelled(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as (pins, store):
-            for change in (pins.set(pin("a")), pins.remove("claude", "/w"), pins.set(pin("b"))):
+            for change in (pins.set(pin("a")), pins.remove("claude", "/w", STORE), pins.set(pin("b"))):
                 task = asyncio.ensure_future(change)
                 await asyncio.sleep(0)
                 task.cancel()

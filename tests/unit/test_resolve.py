@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 from broker import status
 from broker.callers import Caller
 from broker.clock import wall_clock
+from broker.envelope import shown
 from broker.errors import Refusal
 from broker.guards import check_reachable
+from broker.index.feed import Change
+from broker.index.feed import packed_told as packed
 from broker.panels import KnownName, Panel
 from broker.pins import Pin
 from broker.processes import ProcessId
@@ -23,6 +27,7 @@ from broker.resolve import Asked, Seen, Selected, resolve, tied
 from broker.scope import within
 from broker.settings import CallerSettings
 from broker.wire import SessionState
+from shims.shelf import Told
 from tests.unit.made_up import CLAUDE, CODEX, HERE, THERE, World, caller_in
 
 S = SessionState
@@ -167,7 +172,44 @@ def test_a_name_is_shown_on_one_short_line(world: World, caller: Caller) -> None
     world.opens(S("a", name="x\n\u202ey" + "z" * 500))
     error = str(refused(world, caller, session="x\n\u202ey" + "z" * 499))
     assert error.isprintable()
-    assert len(error) < 400
+    assert len(error) < 600
+
+
+@pytest.mark.requirement("SE-24", "MC-03")
+@pytest.mark.parametrize("name", ["👩\u200d👩\u200d👧 修正", "می\u200cخواهم", "a  b", "one\ntwo", "n" * 500, "\x1b[31mred"])
+def test_a_name_is_understood_as_a_list_shows_it(world: World, caller: Caller, name: str) -> None:
+    world.opens(S("a", name=name), S("b", name="Other"))
+    world.knows("c", name=f"!{name}")
+    view = status.View(world.panels, caller, "/w", "any", world.stores, {}, 60.0)
+    lines = {line["id"]: line["name"] for line in status.list_sessions(view, limit=9)}
+    assert find(world, caller, lines["a"]).session == "a"
+    world.opens(S("d", title=name))
+    assert refused(world, caller, session=lines["a"]).code == "ambiguous_name"
+
+
+@pytest.mark.requirement("SE-24", "DE-12")
+def test_a_directory_gets_into_no_line_as_it_is(world: World, caller: Caller) -> None:
+    cwd = "/w\n\x1b[31mIGNORE  ALL"
+    world.opens(S("a", name="Tests"), cwd=cwd)
+    world.knows("b", name="tests", cwd=cwd)
+    assert "in /w [31mIGNORE  ALL" in str(refused(world, caller, session="Tests"))
+    view = status.View(world.panels, caller, "/", "any", world.stores, {}, 60.0)
+    assert {line["cwd"] for line in status.list_sessions(view, limit=9)} >= {"/w [31mIGNORE  ALL"}
+    error = refused(World(), Caller(), place=cwd)
+    assert error.code == "no_session"
+    assert str(error).isprintable()
+
+
+@pytest.mark.requirement("SE-23", "EN-25")
+def test_who_is_unknown_costs_the_loop_little(world: World, caller: Caller) -> None:
+    alphabet = "abcdefghij klmnopqrst"
+    for number in range(500):
+        world.knows(f"s{number}", title="".join(alphabet[(number * 7 + at * (number % 13 + 1)) % 21] for at in range(150)))
+    wanted = world.stores["claude"].recent()[3].title[:140]
+    begun = time.process_time()
+    error = str(refused(world, caller, session=wanted))
+    assert time.process_time() - begun < 0.05
+    assert world.stores["claude"].recent()[3].title in error
 
 
 @pytest.mark.requirement("SE-23")
@@ -517,7 +559,7 @@ def test_a_name_of_any_form_is_kept_as_it_is_and_shown_on_one_line(
     world.knows("b", name=name)
     error = str(refused(world, caller, session=wanted))
     assert error.isprintable() and len(error) < 400
-    assert status.shown(name).isprintable()
+    assert shown(name).isprintable()
     assert str(refused(world, caller, session=f"{wanted.strip()}!")).isprintable()
 
 
@@ -558,12 +600,24 @@ def test_a_name_is_not_looked_up_in_records_that_are_read_in_part(world: World, 
     for wanted in ("Tests", "Parser", "nobody", "an id that is not read yet"):
         error = refused(world, caller, session=wanted)
         assert error.code == "index_not_ready"
-        assert "1 sessions so far" in str(error)
+        assert "1 sessions are known" in str(error)
         assert error.retry_safe
     for wanted in ("open", "a"):  # an id is an id
         assert find(world, caller, wanted).session == wanted
     store.ready = True
     assert [find(world, caller, wanted).session for wanted in ("Tests", "Parser")] == ["open", "a"]
+
+
+@pytest.mark.requirement("SE-25", "SE-24")
+def test_a_name_that_more_than_are_kept_may_have_is_not_provably_one(world: World, caller: Caller) -> None:
+    world.knows("a", name="Dup")
+    store = world.stores["claude"]
+    store.apply([Change(99, packed(Told(names=(("b", "other"),), left_out=True)))])
+    error = refused(world, caller, session="dup")
+    assert (error.code, "1 sessions were reached" in str(error), " a," in str(error)) == ("ambiguous_name", True, True)
+    assert find(world, caller, "a").session == "a"
+    store.apply([Change(99, None)])
+    assert find(world, caller, "dup").session == "a"
 
 
 @pytest.mark.requirement("SE-25", "SE-20")
@@ -624,7 +678,7 @@ def test_the_callers_own_session_is_not_discovered(world: World) -> None:
 def test_the_conversation_that_was_opened_does_not_choose_itself(world: World) -> None:
     world.knows("me", moved=NOW)
     world.knows("other", moved=NOW - 5)
-    created = Pin("claude", "/w", "me", by_caller=False, set=NOW)
+    created = Pin("claude", "/w", "/h/claude", "me", by_caller=False, set=NOW)
     assert find(world, Caller("claude", "me", "made up"), pin=created).session == "other"
     assert find(world, Caller("claude", "another", "made up"), pin=created).by == "pin"
 
@@ -633,13 +687,16 @@ def test_the_conversation_that_was_opened_does_not_choose_itself(world: World) -
 
 Step = tuple[str, str, Callable[[World], None], dict[str, Any]]
 
+PINNED = Pin("claude", "/w", "/h/claude", "pinned", by_caller=True, set=0)
+MADE = Pin("claude", "/w", "/h/claude", "made", by_caller=False, set=NOW)
+
 STEPS: list[Step] = [
     ("named here", "wanted", lambda world: _opened(world, "wanted"), {"session": "wanted"}),
     ("named in another window", "wanted", lambda world: _opened(world, "wanted", THERE), {"session": "wanted"}),
     ("named in the records", "wanted", lambda world: world.knows("wanted", moved=NOW), {"session": "wanted"}),
-    ("pinned", "pinned", lambda world: world.knows("pinned"), {"pin": Pin("claude", "/w", "pinned", by_caller=True, set=0)}),
+    ("pinned", "pinned", lambda world: world.knows("pinned"), {"pin": PINNED}),
     ("focus", "focus", lambda world: _opened(world, "focus"), {}),
-    ("opened before", "made", lambda world: world.knows("made"), {"pin": Pin("claude", "/w", "made", by_caller=False, set=NOW)}),
+    ("opened before", "made", lambda world: world.knows("made"), {"pin": MADE}),
     ("discovered", "found", lambda world: world.knows("found", moved=NOW), {}),
     ("new", "", lambda world: _opened(world, "", empty=True), {}),
 ]

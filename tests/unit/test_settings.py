@@ -216,3 +216,13 @@ def test_a_truth_is_everything_but_the_four_words_for_no(value: str | None, on: 
 @pytest.mark.parametrize(("value", "used"), [("", True), ("auto", True), ("require", True), ("off", False), (" OFF ", False)])
 def test_a_registration_may_do_without_panels(value: str, used: bool) -> None:
     assert caller_settings({"CROSS_AGENT_UI_HOOK": value}, NONE).use_panels is used
+
+
+@pytest.mark.requirement("EN-21", "SE-03")
+def test_what_is_one_for_all_callers_is_said_to_who_sets_it_otherwise() -> None:
+    name = "CROSS_AGENT_GROK_NAMES_DB"
+    (note,) = caller_settings({name: "/mine.db"}, Grants(), {}).notes
+    assert name in note
+    assert caller_settings({name: "/mine.db"}, Grants(), {name: "/other.db"}).notes
+    assert caller_settings({name: "/mine.db"}, Grants(), {name: "/mine.db"}).notes == ()
+    assert caller_settings({}, Grants(), {name: "/other.db"}).notes == ()

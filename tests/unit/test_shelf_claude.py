@@ -19,7 +19,8 @@ from broker.processes import identify
 from shims.blocks import LONGEST_LINE
 from shims.claude import facts
 from shims.claude.shelf import SHELF
-from shims.shelf import ENDS, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed
+from shims.names import cut, kept
+from shims.shelf import ENDS, Card, Folder, Hold, Listed, Told, listed
 from tests.unit.test_transcripts import Entry, folded, interrupted, lines, prompt, says, tool_result, uses_tool
 
 SESSION = "6f1b9d1e-0000-4000-8000-000000000002"
@@ -159,7 +160,7 @@ def test_transcripts_and_the_registry_are_files_and_nothing_else_is(store: Store
 def test_a_store_that_is_not_there_is_watched_and_empty(tmp_path: Path) -> None:
     store = str(tmp_path / "none") + "/"
     assert list(SHELF.files(store)) == []
-    assert list(SHELF.folders(store)) == [Folder(f"{store}projects", deep=True), Folder(f"{store}sessions")]
+    assert list(SHELF.folders(store)) == [Folder(store), Folder(f"{store}projects", deep=True), Folder(f"{store}sessions")]
     assert SHELF.concerns(store, f"{store}sessions/1.json")
     assert not SHELF.concerns(store, "/elsewhere/sessions/1.json")
 
@@ -211,7 +212,7 @@ CALLED: dict[str, tuple[list[Entry | bytes], str, str]] = {
         "", "do it",
     ),
     "on two lines": ([prompt("  one\ntwo  three\n")], "", "one two  three"),
-    "cut off": ([prompt("x" * 500)], "", "x" * LONGEST_TITLE),
+    "cut off": ([prompt("x" * 500)], "", kept("x" * 500)),
     "half a character": ([HELLO, b'{"type":"custom-title","customTitle":"a\\ud83d"}'], "a\ufffd", "hello"),
 }  # fmt: skip
 
@@ -286,7 +287,7 @@ def test_a_first_message_that_is_too_long_to_be_decoded(store: Store, content: A
     pasted = prompt("", cwd="/work", message={"role": "user", "content": content})
     card = store.card({"type": "mode"}, pasted, ANSWER)
     assert card.barred == ""
-    assert card.title == words.replace("\n", " ")[:LONGEST_TITLE].strip()
+    assert card.title == cut(words.replace("\n", " "))
     picture = prompt("", message={"role": "user", "content": [{"type": "image", "data": "y" * 300_000}]})
     assert (store.card(picture).barred, store.card(picture, HELLO).title) == ("", "hello")
     aside = {"isSidechain": True, **{key: value for key, value in pasted.items() if key != "isSidechain"}}
@@ -375,8 +376,8 @@ def scratch() -> Iterator[Store]:
 @given(content=contents, cuts=st.lists(st.floats(0, 1), max_size=4))
 def test_any_bytes_cut_anywhere_come_to_the_same(scratch: Store, content: bytes, cuts: list[float]) -> None:
     told = None
-    for cut in sorted(cuts):
-        told = SHELF.read(scratch.path, scratch.write(content[: int(cut * len(content))]), told)
+    for place in sorted(cuts):
+        told = SHELF.read(scratch.path, scratch.write(content[: int(place * len(content))]), told)
         told = unpacked(packed(told))
     told = SHELF.read(scratch.path, scratch.write(content), told)
     assert told == SHELF.read(scratch.path, scratch.now(), None)
@@ -407,7 +408,36 @@ def test_any_record_is_folded(entry: object) -> None:
         known = facts.glimpsed(facts.titled(facts.begun(facts.Facts(), line), line), line)
         assert facts.unpacked(known.packed()) == known
         facts.ending([line])
-        facts.hold("7", line)
+        facts.hold("7", line, 1.0)
+
+
+@pytest.mark.requirement("SE-14")
+@pytest.mark.parametrize("more", [b"", whole(ANSWER) * 3], ids=["as long", "longer"])
+@pytest.mark.parametrize("where", ["beginning", "end"])
+def test_a_transcript_that_was_written_anew_in_its_place_is_read_anew(store: Store, more: bytes, where: str) -> None:
+    def content(name: str) -> bytes:
+        middle = whole(*[ANSWER] * 100)
+        return whole(HELLO, custom(name)) + middle if where == "beginning" else whole(HELLO) + middle + whole(custom(name))
+
+    store.write(content("one"))
+    before = store.told()
+    assert before.cards[0].name == "one"
+    with store.transcript.open("r+b") as file:
+        file.write(content("two") + more)
+    assert store.told(before).cards[0].name == "two"
+
+
+@pytest.mark.requirement("SE-01")
+@pytest.mark.parametrize("count", [600, 5000])
+def test_a_conversation_behind_many_records_of_a_sub_agent_counts(store: Store, count: int) -> None:
+    aside = {**says("beside", cwd="/work"), "isSidechain": True}
+    store.write(whole(*[aside] * count))
+    told = store.told()
+    assert told.cards[0].barred == "a sub-agent's transcript"
+    store.write(whole(*[aside] * count, HELLO, ANSWER))
+    for known in (told, None):
+        (card,) = store.told(known).cards
+        assert (card.barred, card.title) == ("", "hello")
 
 
 # who holds it
@@ -418,7 +448,9 @@ def test_what_the_registry_says(store: Store) -> None:
     entry = {"pid": 7, "sessionId": SESSION, "procStart": "123", "name": "work-9c", "nameSource": "derived"}
     assert store.register(7, entry).holds == (Hold(SESSION, 7, "123"),)
     assert store.register(7, {**entry, "nameSource": "user"}).holds == (Hold(SESSION, 7, "123", "work-9c"),)
-    assert store.register(7, {"sessionId": SESSION}).holds == (Hold(SESSION, 7),)
+    for start in (None, "", "Mon Nov 30 10:00:00 2026", [7]):
+        (hold,) = store.register(7, {"sessionId": SESSION, "procStart": start}).holds
+        assert hold == Hold(SESSION, 7, f"written {(store.root / 'sessions' / '7.json').stat().st_mtime:.3f}")
     assert store.register("0", entry).holds == store.register("9" * 10, entry).holds == ()
     for broken in (b"", b"{", b"[]", b"\xff", b"7", {**entry, "sessionId": None}, {**entry, "sessionId": ""}, b" " * (1 << 17)):
         assert store.register(7, broken).holds == ()
@@ -442,6 +474,12 @@ def test_a_process_holds_a_session_only_if_it_is_the_one_that_was_registered() -
     assert above is not None
     mine = Hold(SESSION, me.pid, str(me.start))
     assert SHELF.holding("", [mine]) == {SESSION: (me,)}
-    assert SHELF.holding("", [mine, Hold(SESSION, above.pid)]) == {SESSION: (me, above)}
-    others = (Hold(SESSION, me.pid, str(me.start + 1)), Hold(SESSION), Hold(SESSION, -1), Hold(SESSION, (1 << 31) - 1))
+    assert SHELF.holding("", [mine, Hold(SESSION, above.pid, str(above.start))]) == {SESSION: (me, above)}
+    others = (
+        Hold(SESSION, me.pid, str(me.start + 1)),
+        Hold(SESSION, me.pid, "written 9999999999.000"),
+        Hold(SESSION),
+        Hold(SESSION, -1),
+        Hold(SESSION, (1 << 31) - 1),
+    )
     assert SHELF.holding("", others) == {}

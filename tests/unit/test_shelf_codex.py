@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.index.feed import packed_told as packed
@@ -20,7 +20,8 @@ from broker.index.feed import unpacked_told as unpacked
 from broker.processes import identify
 from shims.codex import facts
 from shims.codex.shelf import MOST_NAMES, SHELF
-from shims.shelf import LONGEST_DECODED, LONGEST_TITLE, Card, Folder, Hold, Listed, Told, listed
+from shims.names import kept
+from shims.shelf import LONGEST_DECODED, Card, Folder, Hold, Listed, Told, listed
 
 THREAD = "01a22cf3-742a-7fdb-bc3e-425791269f1b"
 OTHER = "01a22cf3-742a-7fdb-bc3e-425791269f1c"
@@ -109,8 +110,8 @@ def test_a_rollout_tells_id_directory_description_and_when_it_moved(store: Path)
         ([said_to_147("of 0.147", images=[], local_images=[])], "of 0.147"),
         ([said_to_147("", images=["data:"], local_images=[])], "[Image]"),
         ([said("# Context from my IDE setup:\n\n## My request for Codex:\nfix it\n")], "fix it"),
-        ([said("x" * 5000)], "x" * LONGEST_TITLE),
-        ([said("y" * 200_000)], "y" * LONGEST_TITLE),
+        ([said("x" * 5000)], kept("x" * 5000)),
+        ([said("y" * 200_000)], kept("y" * 200_000)),
         ([said("<environment_context> typed")], "<environment_context> typed"),
         ([CONTEXT, LAST], ""),
         ([event(type="item_completed", item={"type": "AgentMessage", "content": '"UserMessage"'})], ""),
@@ -180,8 +181,28 @@ def test_long_instructions(store: Path) -> None:
     long = meta(base_instructions={"text": "x" * 500_000})
     card = only_card(store, long, said("hello"), LAST)
     assert (card.cwd, card.title, card.moved) == ("/w/é k", "hello", MOMENT)
-    longer = meta(base_instructions={"text": "x" * LONGEST_DECODED}, thread_source="subagent")
-    assert only_card(store, longer, said("hello"), LAST) == Card(THREAD, moved=MOMENT, rank=RANK)
+
+
+@pytest.mark.requirement("SE-02", "SE-05")
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({}, True),
+        ({"thread_source": "user"}, True),
+        ({"thread_source": "user", "parent_thread_id": "p"}, True),
+        ({"thread_source": "subagent"}, False),
+        ({"source": {"subagent": {"thread_spawn": {}}}}, False),
+        ({"parent_thread_id": "p"}, False),
+        ({"thread_source": "memory"}, False),
+        ({"source": None}, False),
+        ({"base_instructions": {"text": '"thread_source":"user"' + "x" * (9 << 20)}, "source": None}, False),
+    ],
+)
+def test_whose_a_rollout_is_whose_first_line_is_too_long_to_be_decoded(store: Path, fields: Entry, counts: bool) -> None:
+    long = {"base_instructions": {"text": '"thread_source":"subagent"' + "x" * LONGEST_DECODED}}
+    card = only_card(store, meta(**{**long, **fields}), said("hello"), LAST)
+    assert (card.id, card.cwd, card.moved, card.rank) == (THREAD, "/w/é k", MOMENT, RANK)
+    assert (card.barred == "") is counts
 
 
 @pytest.mark.requirement("SE-05")
@@ -221,6 +242,7 @@ RENAMES = content(
 
 
 @pytest.mark.requirement("SE-05", "SE-14")
+@settings(deadline=None)  # it writes up to a dozen files
 @given(st.sampled_from([ROLLOUT, RENAMES]), st.lists(st.integers(0, len(ROLLOUT)), max_size=5), st.binary(max_size=40))
 def test_reading_in_steps_is_reading_at_once(data: bytes, cuts: list[int], noise: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -331,6 +353,10 @@ def test_names_are_bounded(store: Path) -> None:
     result = told(store, "".join(lines).encode(), place="session_index.jsonl")
     assert time.process_time() - before < 3
     assert len(result.names) == MOST_NAMES
+    assert result.left_out
+    file = write(store, "".join(lines).encode() + b"{}\n", "session_index.jsonl")
+    assert SHELF.read(str(store), file, result).left_out, "what was left out once is not known later"
+    assert not told(store, "".join(lines[:9]).encode(), place="session_index.jsonl").left_out
     assert result.names[-1][1] == "name 99999"
     huge = content(name(OTHER, "x" * 3_000_000), name(THREAD, "short"))
     assert told(store, huge, place="session_index.jsonl").names == ((THREAD, "short"),)

