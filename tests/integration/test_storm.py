@@ -171,7 +171,8 @@ def assert_request(request: Json, target: Panel) -> None:
         assert (runs, request["reply_preview"]) == (1, f"pong {marker}")
     elif request["state"] == "failed":
         assert request["error_code"] and request["error"]
-        assert runs == (1 if request["handed_over"] else 0), f"{marker}: {request}"
+        # An agent that said it had begun, and died before it wrote that down, had the message: its record holds nothing.
+        assert runs <= request["handed_over"], f"{marker}: {request}"
     else:
         assert request["state"] == "uncertain", request
 
