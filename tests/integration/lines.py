@@ -21,6 +21,9 @@ PATIENCE = 20.0
 """Seconds that anything may take at most; what is asserted to be quick names its own bound."""
 
 
+ENDED = "the program has ended"
+
+
 class Silence(AssertionError):
     """What was waited for has not come."""
 
@@ -76,7 +79,7 @@ class Lines:
                 left = deadline - time.monotonic()
                 if self.ended or left <= 0:
                     last = [json.dumps(message)[:300] for message in self.messages[-8:]]
-                    why = "the program has ended" if self.ended else f"{timeout} s"
+                    why = ENDED if self.ended else f"{timeout} s"
                     raise Silence(f"no {what}: {why}\n" + "\n".join(last) + bytes(self.errors[-2000:]).decode(errors="replace"))
                 self._arrival.wait(left)
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.lines import Json
+from tests.integration.lines import ENDED, Json, Silence
 from tests.integration.panels import McpClient, Panel, children
-from tests.integration.processes import gone_within
 from tests.integration.test_crash import POINTS
 from tests.integration.world import FINAL, World
 
@@ -27,6 +26,8 @@ VICTIMS = ("claude", "codex", "grok", "codex154")
 SENDERS = ("claude", "codex")
 SHIM_POINTS = tuple(f"shim.{place}.{side}" for place in ("write", "stage") for side in ("before", "after"))
 WAIT = 60.0
+LULL = 3.0
+"""Seconds after which the next blow falls in any case."""
 
 
 class Storm:
@@ -99,23 +100,34 @@ class Storm:
 
     def one_alive(self) -> Panel:
         self.reopen()
-        return self.somebody()
+        alive = [panel for panel in self.victims.values() if panel.process.poll() is None]
+        return self.chance.choice(alive)
 
     def reopen(self) -> None:
-        """The person opens again what has gone."""
+        """The person opens again what has gone, and once more where it meets an armed point while it opens."""
         for number, panel in self.victims.items():
             if panel.process.poll() is not None:
-                assert gone_within(panel.pid, 10)
-                self.victims[number] = self.world.open(self.kinds[number], resume=panel.session)
+                try:
+                    self.victims[number] = self.world.open(self.kinds[number], resume=panel.session)
+                except Silence as silence:
+                    if ENDED not in str(silence):
+                        raise
 
     def go_on(self, kills: int) -> None:
         """Strikes, and lets a few be answered, or none, before the next blow; as long as there is anything to hit."""
         for _ in range(kills):
-            enough = self.world.finished_requests() + self.chance.randrange(4)
-            self.until(lambda enough=enough: self.world.finished_requests() >= enough or self.over(), "some answered")  # type: ignore[misc]
+            self.some_answered(self.chance.randrange(4))
             if self.over():
                 return
             self.strike()
+
+    def some_answered(self, more: int) -> None:
+        """Not for ever: what is left may wait in queues that only a person sets going again, which is for the end."""
+        enough = self.world.finished_requests() + more
+        try:
+            self.until(lambda: self.world.finished_requests() >= enough or self.over(), "some answered", LULL)
+        except Silence:
+            pass
 
     def over(self) -> bool:
         """Every call has been answered, and everything that was accepted has ended."""
@@ -145,14 +157,14 @@ class Storm:
     def no_open_attempt(self) -> bool:
         return not any(attempt["open"] for attempt in self.world.attempts())
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
+    def until(self, holds: Callable[[], bool], what: str, patience: float = WAIT) -> None:
         """As the world's, and whoever has met a point meanwhile is opened again."""
 
         def there() -> bool:
             self.reopen()
             return holds()
 
-        self.world.until(there, what, WAIT)
+        self.world.until(there, what, patience)
 
 
 # what there is at the end
@@ -171,7 +183,8 @@ def assert_request(request: Json, target: Panel) -> None:
         assert (runs, request["reply_preview"]) == (1, f"pong {marker}")
     elif request["state"] == "failed":
         assert request["error_code"] and request["error"]
-        assert runs == (1 if request["handed_over"] else 0), f"{marker}: {request}"
+        # An agent that said it had begun, and died before it wrote that down, had the message: its record holds nothing.
+        assert runs <= request["handed_over"], f"{marker}: {request}"
     else:
         assert request["state"] == "uncertain", request
 
@@ -205,11 +218,15 @@ def assert_nothing_lost_or_doubled(storm: Storm) -> Counter[str]:
     assert {d["state"] for d in deliveries} <= set(FINAL)
     receipts = receipts_of(storm)
     requests = [d for d in deliveries if d["kind"] == "request"]
-    accepted = {marker: receipt["delivery_id"] for marker, receipt in receipts.items() if receipt["ok"]}
-    assert {marker_of(request): request["id"] for request in requests} == accepted
-    assert len(requests) == len(accepted), "a call was recorded twice"
-    refused = {receipt["code"] for receipt in receipts.values() if not receipt["ok"]}
-    assert refused <= {"headless_disabled", "unknown_session"}, "a session that is not open at this moment takes nothing"
+    answered = {marker: receipt["delivery_id"] for marker, receipt in receipts.items() if receipt["ok"]}
+    refused = {marker: receipt for marker, receipt in receipts.items() if not receipt["ok"]}
+    codes = {receipt["code"] for receipt in refused.values()}
+    assert codes <= {"headless_disabled", "unknown_session", "broker_unreachable"}, "not open now, or no broker lived long enough"
+    recorded = {marker_of(request): request["id"] for request in requests}
+    assert len(requests) == len(recorded), "a call was recorded twice"
+    assert answered.items() <= recorded.items()
+    unsure = {marker for marker, receipt in refused.items() if not receipt["retry_safe"]}
+    assert recorded.keys() - answered.keys() <= unsure, "what is told to be safe to send again was recorded"
     targets = {panel.session: panel for panel in storm.victims.values()}
     senders = {panel.session: panel for panel in storm.senders}
     for request in requests:
