@@ -39,6 +39,7 @@ PARTLY: dict[str, str] = {
     "DE-26": f"the broker takes back what it can; the command that asks for it comes with {COMMANDS}",
     "DE-47": f"refusals of panels; those of other routes come with {DURABLE}",
     "DE-54": f"the limits of hops and exchanges need a grant; `install --env` comes with {COMMANDS}",
+    "EN-06": f"deliveries and watches; jobs come with {JOBS}",
     "EN-20": f"all but Copilot's evidence, which comes with {COPILOT}",
     "EN-21": f"the variables of what exists; those of headless turns and jobs come with {DURABLE}, {JOBS}",
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
@@ -57,7 +58,7 @@ PARTLY: dict[str, str] = {
 DEFERRED: dict[str, str] = {
     **dict.fromkeys(_ids("LD", "1-9"), DOORS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
-    **dict.fromkeys(_ids("EN", "6 7 23"), COMMANDS),
+    **dict.fromkeys(_ids("EN", "7 23"), COMMANDS),
     **dict.fromkeys(_ids("CO", "1-14"), COPILOT),
     **dict.fromkeys(_ids("MC", "20-23 26-29 35"), COMMANDS),
     **dict.fromkeys(_ids("JO", "1-26"), JOBS),

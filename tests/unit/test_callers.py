@@ -449,24 +449,21 @@ def test_a_started_turn_is_known_as_one_however_its_session_is_found(
     own = {"CROSS_AGENT_SELF_SESSION": told, "CROSS_AGENT_CONVERSATION_ID": "conv_1", "HOME": str(tmp_path)}
     table.environments[parent(process).pid] = own
     registered(tmp_path / ".claude", parent(process), "s1")
-    found = caller(world, process)
+    found = caller(world, process, turns=STARTED)
     assert (found.session, found.headless, found.conversation) == ("s1", True, "conv_1")
+    found = caller(world, process)
+    assert (found.session, found.headless, found.conversation) == ("s1", False, ""), "no such turn runs"
 
 
 @pytest.mark.requirement("EN-13", "DE-03", "DE-50")
-@pytest.mark.parametrize("told", ["claude:s9", "codex:s1", "codex:", ""])
-def test_what_was_told_to_another_turn_makes_no_started_one(table: Table, world: World, tmp_path: Path, told: str) -> None:
-    """As in a terminal that was opened out of a started turn, and in a panel."""
-    own = {"CROSS_AGENT_SELF_SESSION": told, "CROSS_AGENT_CONVERSATION_ID": "conv_1", "HOME": str(tmp_path)}
-    process = table.line(*TERMINAL)
-    table.environments[parent(process).pid] = own
-    registered(tmp_path / ".claude", parent(process), "s1")
+def test_a_panel_and_what_an_agent_has_started_are_no_started_turn(table: Table, world: World, tmp_path: Path) -> None:
+    own = {"CROSS_AGENT_SELF_SESSION": "claude:s1", "CROSS_AGENT_CONVERSATION_ID": "conv_1", "HOME": str(tmp_path)}
     _, behind = shim(table, world, S("s1"))
-    table.environments[parent(behind).pid] = {**own, "CROSS_AGENT_SELF_SESSION": "claude:s1"}
+    table.environments[parent(behind).pid] = own
     inner = table.below(parent(table.line(*TERMINAL)), *TERMINAL)
-    table.environments[parent(inner).pid] = {**own, "CROSS_AGENT_SELF_SESSION": "claude:s1"}
-    for one in (process, behind, inner):
-        found = caller(world, one)
+    table.environments[parent(inner).pid] = own
+    for one in (behind, inner):
+        found = caller(world, one, turns=STARTED)
         assert (found.headless, found.conversation) == (False, "")
 
 

@@ -72,9 +72,11 @@ def test_how_sessions_are_named_is_told_for_each_product() -> None:
 
 
 def test_every_setting_of_a_caller_and_of_the_broker_is_documented() -> None:
-    source = "".join((ROOT / "broker" / f"{name}.py").read_text(encoding="utf-8") for name in ("settings", "callers", "logs"))
+    source = "".join(
+        (ROOT / "broker" / f"{name}.py").read_text(encoding="utf-8") for name in ("settings", "callers", "logs", "baseline")
+    )
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    started_turns = {"CROSS_AGENT_SELF_SESSION"}  # what the broker tells them; nobody sets it
+    started_turns = {"CROSS_AGENT_SELF_SESSION", "CROSS_AGENT_CONVERSATION_ID"}  # what the broker tells them; nobody sets it
     assert set(re.findall(r"CROSS_AGENT_[A-Z_]+[A-Z]", source)) - started_turns <= set(re.findall(r"CROSS_AGENT_[A-Z_]+", page))
 
 
