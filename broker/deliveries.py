@@ -195,6 +195,8 @@ class Delivery:
     withheld: tuple[str, ...] = ()
     """Variables that authenticate, and are set where the sender is (EN-12)."""
     origin: str = ""
+    umask: int = 0o022
+    """The sender's: what a started turn writes is as private as what the sender writes."""
     denied: tuple[str, ...] = ()
     """Tools that the turn was refused for want of an approval."""
     return_delivery: str = ""

@@ -69,6 +69,7 @@ class SendCall:
     """What the caller's MCP process told of its environment: which stores it means (SE-13), what a started turn gets (EN-11)."""
     withheld: tuple[str, ...] = ()
     """Names of variables that authenticate, and are set there."""
+    umask: int = 0o022
 
     def fingerprint(self) -> str:
         """The same for every call of this origin that says the same to the same target; tells nobody what it says."""
@@ -236,6 +237,7 @@ class Sends:
             unwritten=tuple(sorted(in_memory(call.environment, may.named))),
             withheld=tuple(name for name in call.withheld if name not in may.named),
             origin=call.origin,
+            umask=call.umask,
         )
         warnings = self._warnings(call, selected, (*may.notes, *settings.notes), changes)
         receipt = self._receipt(delivery, call, selected, warnings)

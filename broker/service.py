@@ -270,6 +270,7 @@ class Tools:
                 settings=opened.settings,
                 environment=opened.environment,
                 withheld=opened.auth_names,
+                umask=opened.umask,
             )
         )
 

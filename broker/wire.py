@@ -197,6 +197,7 @@ class McpOpen(NamedTuple):
     environment: dict[str, str]
     """Values of the baseline names, and the identity variables."""
     auth_names: tuple[str, ...] = ()
+    umask: int = 0o022
     """Names of well-known auth variables that are set; never a value."""
 
 

@@ -43,6 +43,8 @@ class BrokerConnection:
         self._ready = False
         self._had_broker = False
         self._cwd = _working_directory()
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
         self._client = Client(
             find_home(),
             hello=self._hello,
@@ -89,6 +91,7 @@ class BrokerConnection:
             settings={name: value for name, value in environment.items() if is_setting(name)},
             environment=_told(environment),
             auth_names=tuple(name for name in AUTH_NAMES if environment.get(name)),
+            umask=self._umask,
         )
 
     def _received(self, message: Message) -> None:

@@ -6,9 +6,6 @@ it, and not by its beginning.
 
 from __future__ import annotations
 
-import unicodedata
-from hashlib import sha256
-
 LONGEST_TITLE = 200
 """Characters of a title that are kept. Names are kept whole: they are matched as they were given."""
 
@@ -22,6 +19,8 @@ def folded(name: str) -> str:
     """Two names that fold to the same are the same name."""
     if name.isascii():
         return name.strip().lower()  # the same, and most names are
+    import unicodedata  # a megabyte, which the index process does not need for most stores
+
     # What has no case of its own may be taken apart by the folding: ΐ of its capitals.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name.strip()).casefold())
 
@@ -51,6 +50,8 @@ def apart(title: str) -> tuple[str, str]:
 
 def mark(text: str) -> str:
     """Of a complete title, however its lines are broken; no name is one."""
+    from hashlib import sha256  # a tenth of the index process's memory, and few titles are that long
+
     return _SEAL + sha256(folded(" ".join(text.split())).encode(errors="surrogatepass")).hexdigest()[:32]
 
 

@@ -150,9 +150,9 @@ class Indexer:
         return True
 
     async def known(self, store: Store, session: str, patience: float) -> bool:
-        """Waits until a session, which may have begun a moment ago, is known; False after ``patience`` seconds."""
+        """Waits until a session, which may have begun a moment ago, is known to be one; False after ``patience`` seconds."""
         deadline = asyncio.get_running_loop().time() + patience
-        while store.session(session) is None:
+        while (found := store.session(session)) is None or found.barred:
             try:
                 await asyncio.wait_for(self._news.wait(), max(0.0, deadline - asyncio.get_running_loop().time()))
             except asyncio.TimeoutError:

@@ -104,6 +104,7 @@ class HeadlessRoute:
             names=tuple(environment),
             idle=delivery.idle,
             token=delivery.token,
+            umask=delivery.umask,
         )
         await self._turns.start(attempt, run, headless.input(text, delivery.key), environment)
         return True

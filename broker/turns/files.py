@@ -41,6 +41,7 @@ class Run(NamedTuple):
         names: the variables that the agent gets, of those that the runner has.
         idle: seconds without a sign of life after which the turn is ended (DE-32).
         token: what a finished answer closes with; empty when nothing is asked for.
+        umask: the agent's.
     """
 
     agent: str
@@ -53,6 +54,7 @@ class Run(NamedTuple):
     names: tuple[str, ...]
     idle: float
     token: str = ""
+    umask: int = 0o022
 
 
 class Ended(NamedTuple):

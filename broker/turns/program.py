@@ -148,6 +148,7 @@ class Runner:
         place = run.argv[0]
         try:
             os.setsid()
+            os.umask(run.umask)
             _forget_signals()
             for place_of, descriptor in enumerate((text, out, err)):
                 os.dup2(descriptor, place_of)

@@ -70,7 +70,7 @@ def _sent(world: Turns) -> list[Json]:
         *((agent, False) for agent in AGENTS),
         ("claude", True),
         ("grok", True),
-        pytest.param("codex", True, marks=pytest.mark.xfail(strict=True, reason="a first thread is not told who it is")),
+        ("codex", True),
     ],
 )
 def test_its_sender_is_known_and_its_conversation_goes_on(world: Turns, agent: str, *, new: bool) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from broker.processes import identify
 from shims.claude.shelf import SHELF
-from shims.names import LONGEST_TITLE
+from shims.names import CUT, LONGEST_TITLE, apart
 from shims.shelf import Card, Hold, Told
 from tests.real.binaries import CLAUDE_VERSIONS, binary
 from tests.real.exchange import until
@@ -84,13 +84,17 @@ class Shop:
     def agrees(self) -> dict[str, Card]:
         """The sessions that are targets, which are those that the product lists, under the same names."""
         cards = {card.id: card for card in self.cards().values() if not card.barred}
-        ours = {card.id: (card.cwd, card.name or card.title) for card in cards.values()}
+        ours = {card.id: (card.cwd, card.name or _beginning(apart(card.title)[0])) for card in cards.values()}
         theirs = {
-            info.session_id: (info.cwd, info.custom_title or (info.first_prompt or "").rstrip("…")[:LONGEST_TITLE])
-            for info in sdk.list_sessions()
+            info.session_id: (info.cwd, info.custom_title or _beginning(info.first_prompt or "")) for info in sdk.list_sessions()
         }
         assert ours == theirs
         return cards
+
+
+def _beginning(title: str) -> str:
+    """Of a long title, without the mark that it goes on."""
+    return title.removesuffix(CUT)[: LONGEST_TITLE - 1].rstrip()
 
 
 @pytest.fixture
