@@ -14,6 +14,7 @@ from broker.envelope import FRAME_AT_MOST, shown
 from broker.errors import Refusal
 from broker.processes import ProcessId
 from broker.resolve import Selected
+from broker.routes import Reach, Unreachable, Wait
 from broker.settings import CallerSettings
 from shims.agent import Agent, SameAgent, agents
 
@@ -113,6 +114,21 @@ def check_reachable(selected: Selected, holders: Sequence[ProcessId], settings: 
             "(CROSS_AGENT_DISABLE_HEADLESS)",
             "Open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
         )
+
+
+def check_startable(selected: Selected, reach: Reach | Wait | Unreachable) -> None:
+    """What is known to hinder a turn on the command line by now is said in the receipt and not in a notice later (DE-47)."""
+    code = "" if isinstance(reach, Reach) else reach.code
+    if code and not isinstance(reach, Reach):
+        what = f"{selected.target.product} session {selected.session}" if selected.session else selected.target.product
+        raise Refusal(code, f"no turn can be started for {what}: {reach.reason}", _STARTABLE.get(code, _STARTABLE[""]))
+
+
+_STARTABLE = {
+    "session_held": "Close it there, open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
+    "no_program": "Install it, put it on the PATH, or open the session in an editor panel.",
+    "": "Open the session in an editor panel.",
+}
 
 
 def check_accepts(selected: Selected) -> None:

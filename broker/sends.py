@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from broker.envelope import shown
 from broker.forgery import neutralised
 from broker.pace import Pace
 from broker.resolve import Asked, Selected, resolve
+from broker.routes import Reach, Unreachable, Wait
 from broker.routes.panel import PANEL
 from broker.settings import DEFAULT_TIMEOUT, CallerSettings, Grants, caller_settings
 from broker.sight import Sight
@@ -87,7 +88,12 @@ class _UnderWay:
 
 
 class Sends:
-    """Accepts sends."""
+    """Accepts sends.
+
+    Args:
+        is_live: whether a session can be reached without anything being started.
+        startable: whether a turn could be started for a delivery at this moment.
+    """
 
     def __init__(
         self,
@@ -96,12 +102,14 @@ class Sends:
         sight: Sight,
         grants: Callable[[], Grants],
         is_live: Callable[[str, str], bool],
+        startable: Callable[[Delivery], Awaitable[Reach | Wait | Unreachable]],
     ) -> None:
         self._book = book
         self._carrier = carrier
         self._sight = sight
         self._grants = grants
         self._is_live = is_live
+        self._startable = startable
         self._under_way: dict[str, _UnderWay] = {}
         """Calls by their key."""
         self._notes: set[asyncio.Future[None]] = set()
@@ -239,6 +247,8 @@ class Sends:
             origin=call.origin,
             umask=call.umask,
         )
+        if delivery.route == HEADLESS and not runs:
+            guards.check_startable(selected, await self._startable(delivery))
         warnings = self._warnings(call, selected, (*may.notes, *settings.notes), changes)
         receipt = self._receipt(delivery, call, selected, warnings)
         pace = Pace(settings.max_exchanges, settings.exchange_window)

@@ -22,6 +22,8 @@ class Reach:
     store: str
     session: str = ""
     """The id of a conversation that is to be opened, where it is known before."""
+    program: str = ""
+    """What is to be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Wait:
 
     reason: str
     seconds: float
+    code: str = ""
+    """As that of `Unreachable`, where waiting may not help."""
 
 
 @dataclass(frozen=True, slots=True)

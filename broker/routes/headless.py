@@ -54,8 +54,6 @@ class HeadlessRoute:
         self._holds = holds
         self._grants = grants
         self._unwritten = unwritten
-        self._programs: dict[str, str] = {}
-        """What was found for a delivery, between the look and the start."""
 
     async def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
         target, headless = _described(delivery)
@@ -67,7 +65,7 @@ class HeadlessRoute:
         if delivery.session and (held := await self._held(target, delivery)):
             if waited >= _HELD:
                 return Unreachable("session_held", held)
-            return Wait(held, min(_LOOK_AGAIN, _HELD - waited))
+            return Wait(held, min(_LOOK_AGAIN, _HELD - waited), "session_held")
         missing = [name for name in delivery.unwritten if name not in self._unwritten.of(delivery.origin)]
         if missing and waited < _TOLD_AGAIN:
             return Wait("values of its environment are not told yet", _LOOK_FOR_VALUES)
@@ -80,9 +78,8 @@ class HeadlessRoute:
         if program is None:
             where = may.binary or f"no {headless.product.program} on its PATH"
             return Unreachable("no_program", f"{target.product} cannot be started: {where}")
-        self._programs[delivery.id] = program
         new = str(uuid.uuid4()) if headless.chooses_id and not delivery.session else ""
-        return Reach(ROUTE, "", "", delivery.store, new)
+        return Reach(ROUTE, "", "", delivery.store, new, program)
 
     async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
         target, headless = _described(delivery)
@@ -98,7 +95,7 @@ class HeadlessRoute:
             store=delivery.store,
             session=delivery.session,
             expected=attempt.session,
-            argv=(self._programs.pop(delivery.id), *headless.arguments(order)),
+            argv=(reach.program, *headless.arguments(order)),
             by_file=headless.by_file,
             cwd=delivery.cwd,
             names=tuple(environment),

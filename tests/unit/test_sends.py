@@ -44,7 +44,7 @@ def told(
 
     async def story() -> dict[str, str]:
         async with engine(path) as made:
-            sends = Sends(made.book, made.carrier, None, Grants, lambda *_: live)  # type: ignore[arg-type]
+            sends = Sends(made.book, made.carrier, None, Grants, lambda *_: live, None)  # type: ignore[arg-type]
             found = sends._warnings(call(caller), selected, notes, changes)
             assert all(warning["code"] and warning["text"] for warning in found)
             return {warning["code"]: warning["text"] for warning in found}
@@ -119,7 +119,7 @@ def test_a_turn_of_the_bridges_is_told_that_its_end_stops_nothing(tmp_path: Path
 
 
 async def belongs_to(made: Engine, asked: SendCall) -> tuple[str, int]:
-    sends = Sends(made.book, made.carrier, None, Grants, lambda *_: True)  # type: ignore[arg-type]
+    sends = Sends(made.book, made.carrier, None, Grants, lambda *_: True, None)  # type: ignore[arg-type]
     return sends._conversation(asked, CallerSettings(max_hops=4))
 
 
