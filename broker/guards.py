@@ -125,7 +125,7 @@ def check_startable(selected: Selected, reach: Reach | Wait | Unreachable) -> No
 
 
 _STARTABLE = {
-    "session_held": "Close it there, open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
+    "session_held": "Close it there, open it in an editor panel, or name another session.",
     "no_program": "Install it, put it on the PATH, or open the session in an editor panel.",
     "": "Open the session in an editor panel.",
 }

@@ -11,6 +11,7 @@ from broker.callers import Caller
 from broker.errors import Refusal
 from broker.guards import MAX_CHARACTERS
 from broker.resolve import Selected
+from broker.routes import Reach, Unreachable, Wait
 from broker.settings import CallerSettings
 from broker.wire import SessionState
 from shims.agent import agents
@@ -148,3 +149,25 @@ def test_an_unknown_conversation_is_no_new_one() -> None:
     assert error.code == "unknown_conversation"
     assert len(str(error)) < 100
     assert "conversation_id of a receipt" in error.next_step
+
+
+@pytest.mark.requirement("DE-47", "DE-53")
+@pytest.mark.parametrize(
+    ("reach", "code"),
+    [
+        (Reach("headless", "", "", "/h"), ""),
+        (Wait("the broker is stopped", 0), ""),
+        (Wait("process 7 holds it", 3.0, "session_held"), "session_held"),
+        (Unreachable("no_program", "no claude on its PATH"), "no_program"),
+        (Unreachable("environment_lost", "gone"), "environment_lost"),
+    ],
+)
+def test_what_hinders_a_turn_by_now_is_said_at_once(reach: Reach | Wait | Unreachable, code: str) -> None:
+    selected = Selected(CLAUDE, None, None, None, "new")
+    if not code:
+        guards.check_startable(selected, reach)
+        return
+    with pytest.raises(Refusal) as caught:
+        guards.check_startable(selected, reach)
+    assert (caught.value.code, caught.value.retry_safe) == (code, True)
+    assert isinstance(reach, (Wait, Unreachable)) and reach.reason in str(caught.value)
