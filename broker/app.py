@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
 from broker import VERSION
@@ -121,14 +122,8 @@ class Broker:
         self._busy: dict[tuple[str, str], bool] = {}
         self._late = Late(self._book, self._reader, self._carrier.replies, self._indexer.open, self._runs_turn)
         sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
-        sends = Sends(
-            self._book,
-            self._carrier,
-            sight,
-            self._current_grants,
-            self._route.is_live,
-            lambda delivery: headless.reach(delivery, 0.0),
-        )
+        startable = partial(headless.reach, waited=0.0)
+        sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route.is_live, startable)
         self._service = Service(
             home,
             self._panels,
