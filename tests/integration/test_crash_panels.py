@@ -73,7 +73,9 @@ def assert_truthful(world: World, sender: Panel, target: Panel, marker: str) -> 
         assert runs == 0
         assert not request["handed_over"]
     else:
-        assert request["state"] == "uncertain" or (runs == 1 and request["handed_over"])
+        # An agent that is killed as it begins has told so, and may not have written the message down (2.1.197 as well).
+        told = runs == 1 or request["error_code"] == "interrupted"
+        assert request["state"] == "uncertain" or (request["handed_over"] and told)
     return request
 
 

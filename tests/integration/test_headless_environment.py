@@ -179,3 +179,15 @@ def test_what_the_starter_of_a_broker_ignored_or_blocked_does_not_reach_an_agent
     subprocess.run([sys.executable, "-c", program, "-I", runner, files.path], check=True, timeout=30)
     status = dict(line.split(":", 1) for line in seen.read_text().splitlines() if line.startswith("Sig"))
     assert [int(status[name], 16) for name in ("SigBlk", "SigIgn")] == [0, 0], status
+
+
+def test_what_its_agent_writes_is_as_private_as_what_its_caller_writes(world: Turns) -> None:
+    seen = Path(world.home.root, "umask")
+    world.wrap("claude", f"umask > {seen}")
+    mine = os.umask(0o027)
+    try:
+        client = world.caller()
+    finally:
+        os.umask(mine)
+    world.opened(client, "claude")
+    assert int(seen.read_text(), 8) == 0o027

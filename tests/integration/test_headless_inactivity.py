@@ -76,7 +76,7 @@ def test_output_is_a_sign_of_life(world: Turns, agent: str) -> None:
     assert world.ended(receipt)["state"] == "delivered"
 
 
-@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("new", [False, pytest.param(True, marks=pytest.mark.full)])
 @each_agent
 def test_growth_of_the_transcript_is_a_sign_of_life(world: Turns, agent: str, *, new: bool) -> None:
     session = "" if new else world.opened(world.caller(), agent)["session"]
