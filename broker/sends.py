@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from broker import envelope, guards
+from broker import envelope, guards, receipts
 from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.callers import Caller
 from broker.carrier import Carrier
 from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
-from broker.envelope import shown
 from broker.forgery import neutralised
 from broker.pace import Pace
 from broker.resolve import Asked, Selected, resolve
@@ -42,8 +41,6 @@ _MAY_GROW_TOO_LONG = 250_000
 """Characters from which on a text may become too long for some agent when each of its lines is quoted."""
 
 _IDLE_POLICY = "a turn without output and without growth of its transcript for so long is ended"
-_DORMANT = 24 * 3600.0
-
 _REPEAT_WINDOW = 60.0
 """Seconds after the cancellation of a call in which the same call is taken for its repetition (MC-09)."""
 
@@ -123,7 +120,7 @@ class Sends:
         """
         known = self._book.store.by_request_key(call.key)
         if known is not None:
-            return _receipt_for(call.key, known)
+            return receipts.receipt_for(call.key, known)
         under_way = self._under_way.get(call.key)
         if under_way is None:
             fingerprint = call.fingerprint()
@@ -177,7 +174,7 @@ class Sends:
         while (identifier := store.cancelled_call(fingerprint, wall_clock() - _REPEAT_WINDOW)) is not None:
             if await store.write(partial(Transaction.repeat_call, delivery=identifier, key=key)):
                 delivery = self._book.delivery(identifier)
-                return _receipt_for(key, delivery) if delivery is not None else None
+                return receipts.receipt_for(key, delivery) if delivery is not None else None
         return None
 
     async def _accept(self, call: SendCall, fingerprint: str) -> dict[str, Any]:
@@ -249,11 +246,14 @@ class Sends:
         )
         if delivery.route == HEADLESS and not runs:
             guards.check_startable(selected, await self._startable(delivery))
-        warnings = self._warnings(call, selected, (*may.notes, *settings.notes), changes)
-        receipt = self._receipt(delivery, call, selected, warnings)
+        caller, ahead = call.caller, self._book.queue(delivery.target)
+        returns = bool(caller.session) and self._is_live(caller.agent, caller.session)
+        notes = (*settings.notes, *(may.notes if delivery.route == HEADLESS else ()))
+        warned = receipts.warnings(caller, selected, returns=returns, runs=runs, notes=notes, changes=changes)
+        receipt = receipts.receipt(delivery, selected, ahead, returns=returns, runs=runs, warned=warned)
         pace = Pace(settings.max_exchanges, settings.exchange_window)
         added = await self._book.add_request(
-            delivery, call.message, lambda numbered: _numbered(receipt, numbered), fingerprint, pace
+            delivery, call.message, lambda added: receipts.numbered(receipt, added), fingerprint, pace
         )
         self._carrier.carry(added)
         return added.receipt
@@ -294,92 +294,6 @@ class Sends:
             return False
         return self._book.open_attempt_at((selected.target.name, selected.session, "")) is not None
 
-    # the receipt
-
-    def _warnings(
-        self, call: SendCall, selected: Selected, notes: tuple[str, ...], changes: tuple[str, ...]
-    ) -> list[dict[str, str]]:
-        warnings = []
-
-        def warn(code: str, text: str) -> None:
-            warnings.append({"code": code, "text": text})
-
-        if selected.by in ("panel-focus", "pin", "discovery"):
-            warn("unaddressed", "No session_id was given: compare target_session_id before you report this as done.")
-        if selected.by == "new":
-            where = "in the panel" if selected.panel is not None else "on the command line, where nobody watches it"
-            warn("new_conversation", f"No conversation was there to go on with: the message opens a new one {where}.")
-        elif selected.panel is None:
-            warn("not_open", "The session is not open: its turn runs on the command line, without anybody to approve anything.")
-        if (selected.state is not None and selected.state.turn_since) or self._runs_turn(selected):
-            warn("peer_busy", "The peer is in the middle of a turn; the message waits for its end.")
-        elif selected.state is not None and selected.state.queue_paused:
-            warn("peer_paused", "The peer's last turn was interrupted: the message waits until somebody speaks in its panel.")
-        if _dormant(selected):
-            warn("peer_dormant", "Nobody has that session open, and nothing moved in it for over 24 h: is it the one you mean?")
-        if call.caller.headless:
-            warn(
-                "headless_caller",
-                "You are a turn that the bridge has started on the command line. Its end does not stop this delivery, but the "
-                "answer can only be read from the record: bridge_status(delivery_id).",
-            )
-        elif not call.caller.session:
-            warn(
-                "unknown_caller",
-                f"Your own session is not known ({call.caller.how}): read the answer with bridge_status(delivery_id).",
-            )
-        elif not self._is_live(call.caller.agent, call.caller.session):
-            warn("no_return_route", "No message reaches your session live: read the answer with bridge_status(delivery_id).")
-        if selected.state is not None and not selected.state.shows_message:
-            warn("message_not_shown", "The peer's panel shows the answer but not your message.")
-        for change in changes:
-            warn("text_changed", f"To be harmless on arrival, the text was changed: {change}.")
-        for note in notes:
-            warn("not_granted", note)
-        return warnings
-
-    def _receipt(self, delivery: Delivery, call: SendCall, selected: Selected, warnings: list[dict[str, str]]) -> dict[str, Any]:
-        """Every field of DE-02, but for the hop, which is only known when it is spent."""
-        now = wall_clock()
-        ahead = self._book.queue(delivery.target)
-        state = selected.state
-        returns = self._is_live(call.caller.agent, call.caller.session) if call.caller.session else False
-        approval = state.approval if state is not None else None
-        where = "It will come to this session as a new message" if returns else "It is kept with the delivery"
-        return {
-            "ok": True,
-            "accepted": True,
-            "delivery_id": delivery.id,
-            "state": delivery.state.value,
-            "conversation_id": delivery.conversation,
-            "hop": 0,
-            "hops_remaining": 0,
-            "note": f"Queued; there is no answer yet. {where}; do not wait for it in this turn.",
-            "target_agent": delivery.agent,
-            "target_session_id": delivery.session or None,
-            "target_name": shown(delivery.target_name) or None,
-            "target_selected_by": delivery.selected_by,
-            "caller_supplied_session_id": delivery.selected_by == "caller",
-            "route": delivery.route,
-            "sender_agent": delivery.sender_agent or None,
-            "reply_lands_in_session": delivery.sender_session or None,
-            "return_panel_available_now": returns,
-            "return_route": "panel" if returns else None,
-            "queue_depth": len(ahead),
-            "peer_queue": {
-                "ahead": len(ahead),
-                "oldest_seconds": int(now - ahead[0].created) if ahead else 0,
-                "runs_turn": bool(state is not None and state.turn_since) or self._runs_turn(selected),
-                "awaits_approval": approval.tool if approval is not None else None,
-            },
-            "will_create_session": not delivery.session,
-            "target_last_activity_seconds_ago": _ago(now, _last_activity(selected)),
-            "idle_limit_seconds": delivery.idle if delivery.route == HEADLESS else None,
-            "idle_limit_policy": _IDLE_POLICY if delivery.route == HEADLESS else None,
-            "warnings": warnings,
-            "warning": " ".join(warning["text"] for warning in warnings),
-        }
-
 
 def _directory(call: SendCall, selected: Selected) -> str:
     """Where the session works; a conversation that is yet to be opened: where the caller wants it."""
@@ -396,31 +310,3 @@ def _as_sent(target: str, message: str, *, raw: bool) -> tuple[tuple[str, ...], 
         text, prefixed = envelope.unframed(text)
         return (*changes, *prefixed), len(text)
     return changes, len(neutralised(text)) if len(text) > _MAY_GROW_TOO_LONG else len(text)
-
-
-def _receipt_for(key: str, delivery: Delivery) -> dict[str, Any]:
-    """What the call named ``key`` is told of the delivery that it stands for."""
-    receipt = delivery.receipt
-    if key == delivery.request_key:
-        return receipt
-    return {**receipt, "note": f"{receipt['note']} This repeats a cancelled call: nothing was sent again."}
-
-
-def _numbered(receipt: dict[str, Any], delivery: Delivery) -> dict[str, Any]:
-    return {**receipt, "hop": delivery.hop, "hops_remaining": max(0, delivery.max_hops - delivery.hop)}
-
-
-def _last_activity(selected: Selected) -> float:
-    """When anything last happened in the target, as far as its panel and its records tell; 0: nothing is known."""
-    seen = max(selected.state.turn_since, selected.state.last_human) if selected.state is not None else 0.0
-    return max(seen, selected.known.moved if selected.known is not None else 0.0)
-
-
-def _dormant(selected: Selected) -> bool:
-    """Neither live nor recent: what its reader takes up again may be long forgotten (DE-03)."""
-    last = _last_activity(selected)
-    return selected.panel is None and last > 0 and wall_clock() - last > _DORMANT
-
-
-def _ago(now: float, moment: float) -> int | None:
-    return int(now - moment) if moment else None

@@ -1,6 +1,6 @@
 """The database: deliveries, the calls that caused them, attempts, conversations, message bodies, pins, watches.
 
-Owns the schema and every SQL statement that changes it; one writer thread, group commit. A change is durable (WAL,
+Owns every SQL statement that changes it (its tables: `schema`); one writer thread, group commit. A change is durable (WAL,
 ``synchronous=FULL``) before the future of its `write` resolves, so nothing is visible outside that a crash could take back.
 Every transaction checks the broker's generation: a broker that was replaced is fenced off here (crash table, row 13). Bodies
 are kept until the agent has them, then overwritten (``secure_delete``) and taken out of the log by a truncating checkpoint
@@ -24,56 +24,11 @@ from broker.clock import boot_id
 from broker.deliveries import Attempt, Delivery, Evidence, Kind, State
 from broker.errors import Fenced
 from broker.failpoints import fail_point
+from broker.schema import SCHEMA
 from broker.watches import LateWatch
 
 T = TypeVar("T")
 Change = Callable[["Transaction"], T]
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-INSERT OR IGNORE INTO meta VALUES ('schema', '1'), ('generation', '0');
-CREATE TABLE IF NOT EXISTS conversations (
-  id TEXT PRIMARY KEY, max_hops INTEGER NOT NULL, hops INTEGER NOT NULL, created REAL NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS deliveries (
-  sequence INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  kind TEXT NOT NULL,
-  state TEXT NOT NULL,
-  agent TEXT NOT NULL,
-  session TEXT NOT NULL,
-  conversation TEXT NOT NULL,
-  parent TEXT,
-  request_key TEXT UNIQUE,
-  created REAL NOT NULL,
-  record TEXT NOT NULL,
-  UNIQUE (parent, kind)
-);
-CREATE INDEX IF NOT EXISTS deliveries_to ON deliveries (agent, session);
-CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (state) WHERE state IN ('queued', 'delivering', 'awaiting-peer');
-CREATE INDEX IF NOT EXISTS deliveries_between ON deliveries (
-  agent, session, json_extract(record, '$.sender_agent'), json_extract(record, '$.sender_session'), created
-) WHERE kind = 'request';
-CREATE TABLE IF NOT EXISTS calls (
-  delivery TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, cancelled REAL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS calls_cancelled ON calls (fingerprint, cancelled) WHERE cancelled IS NOT NULL;
-CREATE TABLE IF NOT EXISTS bodies (delivery TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS attempts (
-  id TEXT PRIMARY KEY, delivery TEXT NOT NULL, open INTEGER NOT NULL, evidence TEXT NOT NULL, record TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS attempts_of ON attempts (delivery);
-CREATE TABLE IF NOT EXISTS pins (
-  agent TEXT NOT NULL, place BLOB NOT NULL, session TEXT NOT NULL, by_caller INTEGER NOT NULL, created REAL NOT NULL,
-  PRIMARY KEY (agent, place)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS late_watches (request TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS store_pins (
-  agent TEXT NOT NULL, place BLOB NOT NULL, store BLOB NOT NULL,
-  session TEXT NOT NULL, by_caller INTEGER NOT NULL, created REAL NOT NULL,
-  PRIMARY KEY (agent, place, store)
-) WITHOUT ROWID;
-"""
 
 _SENDER_AGENT, _SENDER_SESSION = "json_extract(record, '$.sender_agent')", "json_extract(record, '$.sender_session')"
 """As the index `deliveries_between` has them."""
@@ -106,7 +61,7 @@ class Store:
 
     def begin_generation(self) -> int:
         """Takes the next generation (under the broker lock), then starts to write. Returns it."""
-        self._reader.executescript(_SCHEMA)
+        self._reader.executescript(SCHEMA)
         boot = boot_id()
         with _immediate(self._reader):
             row = self._reader.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()

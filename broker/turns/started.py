@@ -26,8 +26,9 @@ from broker.reader import Reader
 from broker.replies import FLAG_KILLED, Replies
 from broker.tasks import Tasks
 from broker.turns import verdict
+from broker.turns.bell import Bell
 from broker.turns.files import Ended, Run, TurnFiles
-from broker.turns.group import below, kill
+from broker.turns.orphans import end_group
 from broker.turns.verdict import Fate, Verdict
 from shims.agent import Found, Record, agent
 from shims.headless import NOTHING_RAN, Headless, Said
@@ -37,11 +38,6 @@ log = logging.getLogger("broker.turns")
 ROUTE = "headless"
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
-
-_MERCY = 10.0
-"""Seconds that an agent whose runner died gets after it was interrupted."""
-
-_AFTER_KILL = 5.0
 
 _AGAIN = 1.0
 
@@ -229,7 +225,7 @@ class StartedTurns:
     async def _until_gone(self, attempt: str, files: TurnFiles, runner: ProcessId | None) -> bool:
         """Waits for the runner's end, and tells on the way that its agent has begun; whether it had."""
         begun = False
-        bell = _Bell(files.bell)
+        bell = Bell(files.bell)
         over = asyncio.ensure_future(gone(runner, None)) if runner is not None else None
         try:
             while True:
@@ -270,7 +266,7 @@ class StartedTurns:
             log.warning("%s: its runner died; its agent was %s", attempt, child)
             if child is None:
                 return Verdict(Fate.NEVER if await asyncio.to_thread(files.forbid) else Fate.UNKNOWN)
-            await _end_group(child, headless.interrupt)
+            await end_group(child, headless.interrupt)
         said = ended.said if ended is not None else await self._reader.output(delivery.agent, files.out, found.session)
         said = said._replace(begun=said.begun or begun)
         record, decisive = await self._recorded(found, delivery, headless, files, said)
@@ -345,39 +341,6 @@ class StartedTurns:
         self._tasks.spawn(work)
 
 
-class _Bell:
-    """The FIFO by which a runner tells that there is something new."""
-
-    def __init__(self, path: str) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
-        self._ends: list[int] = []
-        try:
-            self._ends.append(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-            self._ends.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))  # else it ends with each ringing
-            self._loop.add_reader(self._ends[0], self._ring)
-        except OSError:
-            pass  # the end of the process tells as well
-
-    async def rung(self) -> None:
-        await self._news.wait()
-        self._news.clear()
-
-    def close(self) -> None:
-        if len(self._ends) == 2:
-            self._loop.remove_reader(self._ends[0])
-        for end in self._ends:
-            os.close(end)
-        self._ends.clear()
-
-    def _ring(self) -> None:
-        try:
-            os.read(self._ends[0], 1 << 10)
-        except BlockingIOError:
-            return
-        self._news.set()
-
-
 _EVENTS = {Fate.NO_ANSWER: Event.ENDED, Fate.REFUSED: Event.REFUSED, Fate.HELD: Event.REFUSED, Fate.UNKNOWN: Event.UNPROVEN}
 
 
@@ -392,31 +355,6 @@ def _reason(delivery: Delivery, judged: Verdict) -> str:
     names = ", ".join(delivery.withheld)
     how = "CROSS_AGENT_CHILD_ENV names what may be"
     return f"{judged.reason}; {names} is set where the message came from and was not passed on ({how})"
-
-
-async def _end_group(leader: ProcessId, interrupt: int) -> None:
-    """Ends the agent's whole group; what it has written until then is in its records."""
-    descendants = await asyncio.to_thread(below, leader.pid) if leader.alive() else []
-    await _end(leader, interrupt)
-    await asyncio.to_thread(kill, descendants)
-
-
-async def _end(leader: ProcessId, interrupt: int) -> None:
-    for number, seconds in ((interrupt, _MERCY), (signal.SIGKILL, _AFTER_KILL)):
-        if not leader.alive():
-            break
-        _signal_group(leader, number)
-        if await gone(leader, asyncio.get_running_loop().time() + seconds):
-            break
-    if identify(leader.pid) is None:  # a group that has members left keeps its leader's pid from being used again
-        _signal_group(leader, signal.SIGKILL)
-
-
-def _signal_group(leader: ProcessId, number: int) -> None:
-    try:
-        os.killpg(leader.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # nobody is left
 
 
 def _entries(directory: str) -> list[str]:

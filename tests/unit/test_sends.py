@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker import receipts
 from broker.callers import SELF_SESSION, Caller
 from broker.clock import wall_clock
 from broker.deliveries import Attempt, Event, new_delivery_id
@@ -32,7 +33,6 @@ def call(caller: Caller = ALONE, **fields: Any) -> SendCall:
 
 
 def told(
-    path: Path,
     selected: Selected,
     *,
     caller: Caller = ALONE,
@@ -41,15 +41,9 @@ def told(
     changes: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """The warnings of a receipt, by their code."""
-
-    async def story() -> dict[str, str]:
-        async with engine(path) as made:
-            sends = Sends(made.book, made.carrier, None, Grants, lambda *_: live, None)  # type: ignore[arg-type]
-            found = sends._warnings(call(caller), selected, notes, changes)
-            assert all(warning["code"] and warning["text"] for warning in found)
-            return {warning["code"]: warning["text"] for warning in found}
-
-    return asyncio.run(story())
+    found = receipts.warnings(caller, selected, returns=live, runs=False, notes=notes, changes=changes)
+    assert all(warning["code"] and warning["text"] for warning in found)
+    return {warning["code"]: warning["text"] for warning in found}
 
 
 def in_panel(by: str = "caller", **state: Any) -> Selected:
@@ -80,14 +74,14 @@ def on_disk(hours: float, by: str = "caller") -> Selected:
     ],
     ids=["named", "focus", "pin", "discovery", "busy", "idle for a day", "idle for longer", "idle and pinned"],
 )
-def test_of_the_target(tmp_path: Path, selected: Callable[[], Selected], codes: set[str]) -> None:
-    assert told(tmp_path, selected()).keys() == codes
+def test_of_the_target(selected: Callable[[], Selected], codes: set[str]) -> None:
+    assert told(selected()).keys() == codes
 
 
 @pytest.mark.requirement("DE-03")
-def test_a_session_that_is_open_is_not_dormant_however_long_nobody_spoke(tmp_path: Path) -> None:
+def test_a_session_that_is_open_is_not_dormant_however_long_nobody_spoke() -> None:
     open_now = replace(in_panel(last_human=1.0), known=on_disk(100).known)
-    assert told(tmp_path, open_now) == {}
+    assert told(open_now) == {}
 
 
 @pytest.mark.requirement("DE-03", "DE-41")
@@ -102,15 +96,15 @@ def test_a_session_that_is_open_is_not_dormant_however_long_nobody_spoke(tmp_pat
         (STARTED, True, "headless_caller"),
     ],
 )
-def test_of_the_way_back(tmp_path: Path, caller: Caller, live: bool, code: str | None) -> None:
-    warnings = told(tmp_path, in_panel(), caller=caller, live=live)
+def test_of_the_way_back(caller: Caller, live: bool, code: str | None) -> None:
+    warnings = told(in_panel(), caller=caller, live=live)
     assert list(warnings) == ([code] if code else [])
     assert all("bridge_status(delivery_id)" in text for text in warnings.values()), "where to read the answer"
 
 
 @pytest.mark.requirement("DE-03")
-def test_a_turn_of_the_bridges_is_told_that_its_end_stops_nothing(tmp_path: Path) -> None:
-    text = told(tmp_path, in_panel(), caller=STARTED)["headless_caller"]
+def test_a_turn_of_the_bridges_is_told_that_its_end_stops_nothing() -> None:
+    text = told(in_panel(), caller=STARTED)["headless_caller"]
     assert "Its end does not stop this delivery" in text
     assert "only be read from the record" in text
 
