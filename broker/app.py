@@ -70,6 +70,7 @@ from broker.wire import (
     State,
     Welcome,
 )
+from broker.withdrawal import Withdrawal
 from mcp_server.served import McpSessions
 from shims.agent import agents
 from shims.presence import living
@@ -130,6 +131,7 @@ class Broker:
             sends,
             sight,
             self._pins,
+            Withdrawal(self._book, self._carrier, self._route, self._events),
             stopping=Stopping(self._book, self._turns, self._events, lambda: len(self._late.shown()), self._stop_soon),
             grants=self._current_grants,
             gathered=self._gathered,

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, wall_clock
 from broker.deliveries import EVIDENCE_ORDER, Attempt, Delivery, Event, Evidence, State, step
 from broker.events import Events
 from broker.failpoints import fail_point
 from broker.guards import hop_limit
+from broker.pace import Pace
 from broker.settings import wait_of
 from broker.store import Store, Transaction
 
@@ -85,19 +86,27 @@ class Book:
     # changing
 
     async def add_request(
-        self, delivery: Delivery, body: str, receipt: Callable[[Delivery], dict[str, Any]], fingerprint: str = ""
+        self,
+        delivery: Delivery,
+        body: str,
+        receipt: Callable[[Delivery], dict[str, Any]],
+        fingerprint: str = "",
+        pace: Pace | None = None,
     ) -> Delivery:
         """Records a request: it spends a hop of its conversation, and carries the receipt that a repeated call gets.
 
         Args:
             fingerprint: what tells a repetition of its call from another call.
+            pace: how many requests its two sessions may send each other.
 
         Raises:
-            Refusal: no hop is left.
+            Refusal: no hop is left, or the two sessions have sent each other too much.
             sqlite3.IntegrityError: the request key is known.
         """
 
         def change(transaction: Transaction) -> Delivery:
+            if pace is not None:
+                pace.check(transaction, delivery)
             hop, allowed = transaction.spend_hop(delivery.conversation, delivery.max_hops, delivery.created)
             if hop > allowed:
                 raise hop_limit(delivery.conversation, allowed)
@@ -241,4 +250,4 @@ class Book:
 def _rebased(delivery: Delivery) -> Delivery:
     """After a boot: what is left of its time, by the wall clock, on the clock that has begun anew (crash table, row 15)."""
     left = delivery.created + wait_of(delivery.settings) - wall_clock()
-    return replace(delivery, deadline=boot_clock() + max(0.0, left))
+    return replace(delivery, deadline=awake_clock() + max(0.0, left))

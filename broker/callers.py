@@ -18,6 +18,7 @@ from shims.agent import Agent, agent, agents
 
 SELF = "CROSS_AGENT_SELF"
 SELF_SESSION = "CROSS_AGENT_SELF_SESSION"
+CONVERSATION = "CROSS_AGENT_CONVERSATION_ID"
 
 _HELD = "the agent's own registry of live sessions"
 
@@ -26,7 +27,8 @@ _HELD = "the agent's own registry of live sessions"
 class Caller:
     """The session a call comes from. ``agent`` empty: nobody known. ``how`` names the evidence.
 
-    ``store`` is the data directory of ``agent`` as this caller sees it (SE-13).
+    ``store`` is the data directory of ``agent`` as this caller sees it (SE-13). ``headless``: it is a turn that the broker
+    has started on the command line, and ``conversation`` the one that this turn was told it belongs to (EN-13).
     """
 
     agent: str = ""
@@ -34,6 +36,8 @@ class Caller:
     how: str = "unknown"
     panel: Panel | None = None
     store: str = ""
+    headless: bool = False
+    conversation: str = ""
 
     @property
     def window(self) -> ProcessId | None:
@@ -68,7 +72,7 @@ def descent_of(process: ProcessId) -> Descent:
     in_shell = False
     for above, described in line:
         if described is not None:
-            environment = variables(above.pid, ("HOME", described.store_variable, SELF_SESSION))
+            environment = variables(above.pid, ("HOME", described.store_variable, SELF_SESSION, CONVERSATION))
             held = described.held_by(described.store_in(environment or {}), above)
             return Descent(line, held, environment, in_shell, described.leads(argv(above.pid)))
         in_shell = in_shell or (executable(above.pid) or "").rsplit("/", 1)[-1] in SHELLS
@@ -112,8 +116,11 @@ def _by_evidence(descent: Descent, meta: Mapping[str, Any], environment: Mapping
     nearest = between[0]
     started = descent.environment if descent.environment is not None else environment
     caller = _in_no_panel(nearest, meta, _told(nearest, descent, environment), descent, panels)
-    if caller is None and panel is None and len(between) == 1:  # an agent that another one has started has inherited it
+    told = panel is None and len(between) == 1  # an agent that another one has started has inherited it
+    if caller is None and told:
         caller = _by_self_session(nearest, started)
+    if caller is not None and told and _is_started(caller, started):
+        caller = replace(caller, headless=True, conversation=started.get(CONVERSATION, ""))
     caller = caller or Caller(nearest.name, "", "the program that started the call")
     return replace(caller, store=caller.panel.store if caller.panel is not None else nearest.store_in(started))
 
@@ -163,6 +170,15 @@ def _by_self_session(described: Agent, environment: Mapping[str, str]) -> Caller
     """What the broker has told the turn that it started: the agent's own process, and not its child, shows that."""
     name, _, session = environment.get(SELF_SESSION, "").partition(":")
     return Caller(name, session, SELF_SESSION) if name == described.name and session else None
+
+
+def _is_started(caller: Caller, environment: Mapping[str, str]) -> bool:
+    """Whether the broker has started the calling turn: the agent's own process was told so, and is the session it was told.
+
+    The id of a conversation that a turn opens may be the agent's to choose; nobody could tell it then.
+    """
+    name, _, session = environment.get(SELF_SESSION, "").partition(":")
+    return name == caller.agent and session in ("", caller.session)
 
 
 def _panel_above(line: tuple[Ancestor, ...], panels: Panels) -> tuple[Panel | None, list[Agent]]:

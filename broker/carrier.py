@@ -18,11 +18,11 @@ from typing import Any
 from broker import envelope
 from broker.beside import beside_the_loop
 from broker.book import Book
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
 from broker.pins import Pins
 from broker.reader import Reader
-from broker.replies import FLAG_UNDELIVERED, Replies, sender_of, thread_of
+from broker.replies import FLAG_UNWANTED, Replies, sender_of, thread_of
 from broker.routes import Reach, Route, Unreachable, Wait
 from broker.settings import wait_of
 from broker.tasks import Tasks
@@ -54,7 +54,6 @@ class Carrier:
         self._locks: defaultdict[Target, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._waiting_since: dict[str, tuple[str, float]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._withdrawing: set[str] = set()
         self._tasks = Tasks(log)
         self._open_for_business = False
 
@@ -105,9 +104,23 @@ class Carrier:
             if delivery.agent == agent_name and delivery.session in sessions:
                 self._watch.moved(delivery.id)
 
-    def withdraw(self, delivery: Delivery) -> None:
-        """Somebody wants a message back that has not been taken."""
-        self.spawn(self._withdraw(delivery.id))
+    async def withdraw(self, identifier: str) -> None:
+        """Somebody wants a message back: it is, if it is still ours; else its agent has been asked for it, if it only waits."""
+        delivery = self._book.delivery(identifier)
+        if delivery is None:
+            return
+        async with self._locks[delivery.target]:
+            delivery = self._book.delivery(identifier)
+            attempt = self._book.open_attempt_of(identifier)
+            if delivery is None or not delivery.open:
+                return
+            if delivery.state is State.QUEUED:
+                await self._replies.withdrawn(delivery, attempt=None)
+                self.ended(delivery)
+            elif attempt is not None and not self._route.runs(attempt):
+                if FLAG_UNWANTED not in delivery.flags:
+                    await self._book.annotate(delivery, flags=(*delivery.flags, FLAG_UNWANTED))
+                self._route.withdraw(attempt)
 
     def lock(self, target: Target) -> asyncio.Lock:
         """Held while anything about one session's deliveries is changed."""
@@ -134,7 +147,7 @@ class Carrier:
             await self._book.apply(delivery, Event.WITHDRAW)
             self.ended(delivery)
             return
-        if boot_clock() > delivery.deadline:
+        if awake_clock() > delivery.deadline:
             await self._expire(delivery, None)
             return
         reach = await self._reach(delivery)
@@ -177,7 +190,7 @@ class Carrier:
 
     async def _reach(self, delivery: Delivery) -> Reach | Wait | Unreachable:
         """How the session is reached; each reason to wait has a time of its own."""
-        now = boot_clock()
+        now = awake_clock()
         reason, since = self._waiting_since.get(delivery.id, ("", now))
         reach = await self._route.reach(delivery, now - since)
         if isinstance(reach, Wait) and reach.reason != reason:
@@ -271,16 +284,15 @@ class Carrier:
         if delivery.state not in (State.DELIVERING, State.AWAITING):
             await self._book.save_attempt(closed)
             return
-        if code == "withdrawn" and delivery.id in self._withdrawing:
-            flags = (*delivery.flags, FLAG_UNDELIVERED)
-            await self._book.apply(delivery, Event.WITHDRAW, attempt=closed, flags=flags, handed_over=False)
+        if code == "withdrawn" and FLAG_UNWANTED in delivery.flags:
+            await self._replies.withdrawn(delivery, attempt=closed)
             self.ended(delivery)
-        elif code in ("too_late", "withdrawn"):
+        elif code in _LATE and (code == "withdrawn" or awake_clock() >= delivery.deadline):
             await self._expire(delivery, closed)
         elif delivery.state is State.AWAITING:
             await self.without_answer(delivery, closed, f"the agent gave it up: {code}")
             self.ended(delivery)
-        elif code in _UNTOUCHED or self._return_may_retry(delivery):
+        elif code in (*_UNTOUCHED, *_LATE) or self._return_may_retry(delivery):
             await self._book.apply(delivery, Event.BUSY, attempt=closed)
             self.again_in(1.0, delivery)  # what it waits for may have happened meanwhile
         else:
@@ -289,7 +301,7 @@ class Carrier:
             self.ended(delivery)
 
     def _return_may_retry(self, delivery: Delivery) -> bool:
-        age = boot_clock() - (delivery.deadline - wait_of(delivery.settings))
+        age = awake_clock() - (delivery.deadline - wait_of(delivery.settings))
         return delivery.kind is not Kind.REQUEST and age < _RETURN_RETRY
 
     async def _expire(self, delivery: Delivery, attempt: Attempt | None) -> None:
@@ -299,7 +311,6 @@ class Carrier:
         self.ended(delivery)
 
     def ended(self, delivery: Delivery) -> None:
-        self._withdrawing.discard(delivery.id)
         self._stop_timers(delivery.id)
         self.drive(delivery.target)
 
@@ -307,7 +318,7 @@ class Carrier:
 
     def _watch_deadline(self, delivery: Delivery) -> None:
         self._stop_timers(delivery.id)
-        left = delivery.deadline - boot_clock()
+        left = delivery.deadline - awake_clock()
         self._timers[delivery.id] = asyncio.get_running_loop().call_later(max(0.0, left), self._due, delivery.id)
 
     def _due(self, identifier: str) -> None:
@@ -319,7 +330,7 @@ class Carrier:
         delivery = self._book.delivery(identifier)
         if delivery is None or not delivery.open:
             return
-        if boot_clock() < delivery.deadline:  # the loop's clock ran ahead of the one that counts
+        if awake_clock() < delivery.deadline:  # the loop's clock ran ahead of the one that counts
             self._watch_deadline(delivery)
             return
         async with self._locks[delivery.target]:
@@ -355,24 +366,6 @@ class Carrier:
         if timer is not None:
             timer.cancel()
 
-    # withdrawal
-
-    async def _withdraw(self, identifier: str) -> None:
-        delivery = self._book.delivery(identifier)
-        if delivery is None:
-            return
-        async with self._locks[delivery.target]:
-            delivery = self._book.delivery(identifier)
-            attempt = self._book.open_attempt_of(identifier)
-            if delivery is None or not delivery.open:
-                return
-            if delivery.state is State.QUEUED:
-                await self._book.apply(delivery, Event.WITHDRAW, flags=(*delivery.flags, FLAG_UNDELIVERED))
-                self.ended(delivery)
-            elif attempt is not None:
-                self._withdrawing.add(identifier)
-                self._route.withdraw(attempt)
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(work)
 
@@ -407,6 +400,9 @@ _ENDS = {
     "failed": "its turn failed: the agent or its model reported an error",
 }
 """Why a turn has no answer, by the status that its shim reported."""
+
+_LATE = ("too_late", "withdrawn")
+"""Rejections of what was looked at after its time; an order that slept with the machine is too late, and its delivery is not."""
 
 _UNTOUCHED = frozenset(("busy", "ended_waiting"))
 """Rejections after which the message goes out again: it was not written, or the agent ended while it only waited there."""

@@ -1,7 +1,7 @@
-"""The clocks: one that counts suspend, for deadlines that cross processes, and wall time for records.
+"""The clocks: one that stands still while the machine sleeps, for patience; one that goes on, for orders that must not be carried
+out hours too late; and wall time for records.
 
-`boot_clock` is the same in every process of the machine and never set; it goes on during suspend, so that a laptop that
-slept does not hand over what is hours too late.
+The first two are the same in every process of the machine and are never set. Nothing expires because a laptop slept.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ _BOOT: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS: CLO
 def boot_clock() -> float:
     """Seconds since some moment of this boot, suspend included."""
     return time.clock_gettime(_BOOT)
+
+
+_AWAKE: int = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)  # Linux: CLOCK_MONOTONIC stands still during suspend
+
+
+def awake_clock() -> float:
+    """Seconds since some moment of this boot, suspend left out."""
+    return time.clock_gettime(_AWAKE)
 
 
 def wall_clock() -> float:

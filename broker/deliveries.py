@@ -140,7 +140,7 @@ def step(state: State, event: Event) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message to one session. Times are wall-clock seconds; ``deadline`` is on the clock that counts suspend."""
+    """One message to one session. Times are wall-clock seconds; ``deadline`` is on `awake_clock`."""
 
     id: str
     kind: Kind

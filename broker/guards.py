@@ -1,12 +1,13 @@
 """What a send must satisfy before anything is looked up or spent, and what it may never do. Pure; no I/O.
 
-Owns size, emptiness, own session, same agent, explicit target, sessions that take nothing, and hop budget (DE-05, DE-47,
-DE-50, DE-51, SE-29). Each refusal has a code, says what happened, and what to do instead.
+Owns size, emptiness, own session, same agent, explicit target, sessions that take nothing, hop budget and ping-pong (DE-05,
+DE-47, DE-50, DE-51, DE-55, SE-29). Each refusal has a code, says what happened, and what to do instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from broker.callers import Caller
 from broker.envelope import FRAME_AT_MOST
@@ -131,6 +132,20 @@ def hop_limit(conversation: str, allowed: int) -> Refusal:
         "hop_limit",
         f"conversation {conversation} has spent its {allowed} hops",
         "Keep the result in your own final message, or ask the person whether a new conversation should begin.",
+    )
+
+
+def too_many_exchanges(between: tuple[str, str], allowed: int, window: float, wait: float) -> Refusal:
+    """Two sessions that keep each other busy are stopped before their people notice it by the bill (DE-55).
+
+    ``wait``: seconds until the next request between them may be sent.
+    """
+    one, other = between
+    return Refusal(
+        "ping_pong",
+        f"{one} and {other} have sent each other {allowed} requests within {window:g} s, which is as many as they may",
+        f"Stop answering back and forth: put what is left into your own final message. The next one may go in {ceil(wait)} s; "
+        "CROSS_AGENT_MAX_EXCHANGES and CROSS_AGENT_EXCHANGE_WINDOW are the limits.",
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from broker import envelope
 from broker.beside import beside_the_loop
 from broker.book import Book
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, boot_clock, wall_clock
 from broker.closing import closes_with, closing_token, without_closing_token
 from broker.deliveries import Attempt as AttemptRecord
 from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
@@ -36,6 +36,8 @@ FLAG_STATUS_ONLY = "is_return_status_only"
 FLAG_UNDELIVERED = "is_undelivered"
 FLAG_KILLED = "is_killed_by_timeout"
 FLAG_LATE = "is_answered_late"
+FLAG_UNWANTED = "is_withdrawal_wanted"
+"""Somebody has asked for it back: when its agent gives it back, it is withdrawn, and nobody's fault."""
 FLAG_WAITING = "is_waiting_in_agent"
 """Its agent ended with the message in a queue that outlives it; until the request ends."""
 
@@ -169,6 +171,13 @@ class Replies:
         )
         return await self._end(request, event, attempt, Kind.NOTICE, body, reason, flags, **fields)
 
+    async def withdrawn(self, delivery: Delivery, *, attempt: AttemptRecord | None) -> Delivery:
+        """The delivery was taken back before its turn. Whoever wanted that knows it; nobody else is told."""
+        flags = tuple({*delivery.flags, FLAG_UNDELIVERED} - {FLAG_UNWANTED, FLAG_WAITING})
+        ended = await self._book.apply(delivery, Event.WITHDRAW, attempt=attempt, flags=flags, handed_over=False)
+        await self._tell_parent(ended)
+        return ended
+
     async def still_working(self, request: Delivery, state: str, *, to_sender: bool = True) -> None:
         """One note on the record, and one notice to a session that can read it now (DE-30)."""
         if request.progress_note:
@@ -255,7 +264,9 @@ class Replies:
     async def _tell_parent(self, ended: Delivery) -> None:
         """A return message that could not be delivered leaves its request with the record alone (DE-41)."""
         request = self._book.delivery(ended.parent) if ended.parent else None
-        if request is not None and ended.state is State.FAILED and ended.id in (request.return_delivery, request.late_reply):
+        if request is None or ended.state not in (State.FAILED, State.WITHDRAWN):
+            return
+        if ended.id in (request.return_delivery, request.late_reply):
             await self._book.amend(request.id, lambda row: _flagged(row, {FLAG_STATUS_ONLY}))
 
     def _message(self, request: Delivery, kind: Kind, words: str) -> Delivery:
@@ -272,7 +283,7 @@ class Replies:
             hop=request.hop,
             max_hops=request.max_hops,
             created=now,
-            deadline=boot_clock() + wait_of(request.settings),  # a busy sender is waited for as a busy peer is (DE-31)
+            deadline=awake_clock() + wait_of(request.settings),  # a busy sender is waited for as a busy peer is (DE-31)
             selected_by="return",
             sender_agent=request.agent,
             sender_session=request.session,

@@ -20,9 +20,10 @@ from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.callers import Caller
 from broker.carrier import Carrier
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
 from broker.forgery import neutralised
+from broker.pace import Pace
 from broker.resolve import Asked, Selected, resolve
 from broker.routes.panel import PANEL
 from broker.settings import DEFAULT_TIMEOUT, CallerSettings, Grants, caller_settings
@@ -40,6 +41,7 @@ _MAY_GROW_TOO_LONG = 250_000
 """Characters from which on a text may become too long for some agent when each of its lines is quoted."""
 
 _IDLE_POLICY = "a turn without output and without growth of its transcript for so long is ended"
+_DORMANT = 24 * 3600.0
 
 _REPEAT_WINDOW = 60.0
 """Seconds after the cancellation of a call in which the same call is taken for its repetition (MC-09)."""
@@ -213,7 +215,7 @@ class Sends:
             hop=0,
             max_hops=max_hops,
             created=now,
-            deadline=boot_clock() + max(call.timeout, settings.patience),
+            deadline=awake_clock() + max(call.timeout, settings.patience),
             target_name=selected.name,
             selected_by=selected.by,
             sender_agent=call.caller.agent,
@@ -237,7 +239,10 @@ class Sends:
         )
         warnings = self._warnings(call, selected, (*may.notes, *settings.notes), changes)
         receipt = self._receipt(delivery, call, selected, warnings)
-        added = await self._book.add_request(delivery, call.message, lambda numbered: _numbered(receipt, numbered), fingerprint)
+        pace = Pace(settings.max_exchanges, settings.exchange_window)
+        added = await self._book.add_request(
+            delivery, call.message, lambda numbered: _numbered(receipt, numbered), fingerprint, pace
+        )
         self._carrier.carry(added)
         return added.receipt
 
@@ -250,22 +255,26 @@ class Sends:
             if found[0] >= found[1]:
                 raise guards.hop_limit(call.conversation, found[1])
             return call.conversation, found[1]
-        delivery = self._run_by(call.caller)
-        if delivery is not None:  # a forgetful peer can't open a fresh budget in the middle of a chain
-            found = self._book.store.conversation(delivery.conversation)
-            if found is not None and found[0] >= found[1]:
-                raise guards.hop_limit(delivery.conversation, found[1])
-            return delivery.conversation, delivery.max_hops
-        return new_conversation_id(), settings.max_hops
+        running = self._runs_in(call.caller)  # a forgetful peer can't open a fresh budget in the middle of a chain
+        found = self._book.store.conversation(running) if running else None
+        if found is None:
+            return new_conversation_id(), settings.max_hops
+        if found[0] >= found[1]:
+            raise guards.hop_limit(running, found[1])
+        return running, found[1]
 
-    def _run_by(self, caller: Caller) -> Delivery | None:
-        """The delivery whose turn the caller's session runs: one that was put into its panel, or that was started."""
-        if caller.panel is not None:
-            state = caller.panel.session(caller.session)
-            attempt = self._book.attempt(state.running) if state is not None and state.running else None
+    def _runs_in(self, caller: Caller) -> str:
+        """The conversation whose injected or started turn the caller's session is running; empty: none, or none known.
+
+        What is under way is known here, and counts more than what a started turn was told.
+        """
+        state = caller.panel.session(caller.session) if caller.panel is not None else None
+        if state is not None:
+            running = self._book.attempt(state.running) if state.running else None
         else:
-            attempt = self._book.open_attempt_at((caller.agent, caller.session, "")) if caller.session else None
-        return self._book.delivery(attempt.delivery) if attempt is not None else None
+            running = self._book.open_attempt_at((caller.agent, caller.session, "")) if caller.headless else None
+        delivery = self._book.delivery(running.delivery) if running is not None else None
+        return delivery.conversation if delivery is not None else caller.conversation
 
     def _runs_turn(self, selected: Selected) -> bool:
         """Whether the session, which no panel holds, runs a turn that was started here."""
@@ -294,8 +303,19 @@ class Sends:
             warn("peer_busy", "The peer is in the middle of a turn; the message waits for its end.")
         elif selected.state is not None and selected.state.queue_paused:
             warn("peer_paused", "The peer's last turn was interrupted: the message waits until somebody speaks in its panel.")
-        if not call.caller.session:
-            warn("unknown_caller", f"Your own session is not known ({call.caller.how}): the answer is only recorded.")
+        if _dormant(selected):
+            warn("peer_dormant", "Nobody has that session open, and nothing moved in it for over 24 h: is it the one you mean?")
+        if call.caller.headless:
+            warn(
+                "headless_caller",
+                "You are a turn that the bridge has started on the command line. Its end does not stop this delivery, but the "
+                "answer can only be read from the record: bridge_status(delivery_id).",
+            )
+        elif not call.caller.session:
+            warn(
+                "unknown_caller",
+                f"Your own session is not known ({call.caller.how}): read the answer with bridge_status(delivery_id).",
+            )
         elif not self._is_live(call.caller.agent, call.caller.session):
             warn("no_return_route", "No message reaches your session live: read the answer with bridge_status(delivery_id).")
         if selected.state is not None and not selected.state.shows_message:
@@ -341,7 +361,7 @@ class Sends:
                 "awaits_approval": approval.tool if approval is not None else None,
             },
             "will_create_session": not delivery.session,
-            "target_last_activity_seconds_ago": _ago(now, _moved(selected)),
+            "target_last_activity_seconds_ago": _ago(now, _last_activity(selected)),
             "idle_limit_seconds": delivery.idle if delivery.route == HEADLESS else None,
             "idle_limit_policy": _IDLE_POLICY if delivery.route == HEADLESS else None,
             "warnings": warnings,
@@ -355,11 +375,6 @@ def _directory(call: SendCall, selected: Selected) -> str:
         return call.cwd
     told = selected.state.cwd if selected.state is not None else ""
     return told or (selected.known.cwd if selected.known is not None else "") or call.cwd
-
-
-def _moved(selected: Selected) -> float:
-    last = selected.state.last_human if selected.state is not None else 0.0
-    return max(last, selected.known.moved if selected.known is not None else 0.0)
 
 
 def _as_sent(target: str, message: str, *, raw: bool) -> tuple[tuple[str, ...], int]:
@@ -381,6 +396,18 @@ def _receipt_for(key: str, delivery: Delivery) -> dict[str, Any]:
 
 def _numbered(receipt: dict[str, Any], delivery: Delivery) -> dict[str, Any]:
     return {**receipt, "hop": delivery.hop, "hops_remaining": max(0, delivery.max_hops - delivery.hop)}
+
+
+def _last_activity(selected: Selected) -> float:
+    """When anything last happened in the target, as far as its panel and its records tell; 0: nothing is known."""
+    seen = max(selected.state.turn_since, selected.state.last_human) if selected.state is not None else 0.0
+    return max(seen, selected.known.moved if selected.known is not None else 0.0)
+
+
+def _dormant(selected: Selected) -> bool:
+    """Neither live nor recent: what its reader takes up again may be long forgotten (DE-03)."""
+    last = _last_activity(selected)
+    return selected.panel is None and last > 0 and wall_clock() - last > _DORMANT
 
 
 def _ago(now: float, moment: float) -> int | None:

@@ -32,6 +32,7 @@ from broker.sight import Sight
 from broker.status import View
 from broker.stopping import How, Stopping
 from broker.wire import McpOpen
+from broker.withdrawal import Withdrawal
 from shims.agent import Agent, agents
 from shims.presence import is_shim
 
@@ -73,6 +74,7 @@ class Service:
         sends: Sends,
         sight: Sight,
         pins: Pins,
+        withdrawal: Withdrawal,
         *,
         stopping: Stopping,
         grants: Callable[[], Grants],
@@ -89,6 +91,7 @@ class Service:
         self._sight = sight
         self._pins = pins
         self._grants = grants
+        self._withdrawal = withdrawal
         self._gathered = gathered
         self._facts = facts
         self._stopping = stopping
@@ -197,6 +200,9 @@ class Service:
             return {**status.overview(self._book, view, self._late_watches()), "server_process": self._facts()}
         if operation == "delivery":
             return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
+        if operation == "withdraw":
+            withdrawn = await self._withdrawal.withdraw(str(parameters.get("id")))
+            return {"ok": True, "delivery": status.delivery_line(withdrawn)}
         if operation == "events":
             missed = self._events.since(int(parameters.get("after", 0)))
             return {"sequence": self._events.sequence, "events": missed}

@@ -21,12 +21,19 @@ else:
     import tomli as tomllib
 
 DEFAULT_MAX_HOPS = 4
+DEFAULT_MAX_EXCHANGES = 20
+DEFAULT_EXCHANGE_WINDOW = 120.0
 DEFAULT_TIMEOUT = 600.0
 DEFAULT_PATIENCE = 3600.0
 DEFAULT_IDLE = 900.0
 DEFAULT_ACTIVE = 240 * 60.0
 DEFAULT_TTL = 7 * 24 * 3600.0
 DEFAULT_LATE_WATCH = 3 * 3600.0
+
+_NUMBERS = ("max_hops", "max_exchanges", "exchange_window")
+
+_MOST = 1_000_000
+"""Of anything that is counted: more than anybody means, and less than a database takes."""
 
 _FALSE = frozenset(("", "0", "false", "no", "off"))
 
@@ -36,6 +43,8 @@ class Grants:
     """What ``config.toml`` of the state directory allows and sets; a missing or broken file grants nothing."""
 
     max_hops: int = DEFAULT_MAX_HOPS
+    max_exchanges: int = DEFAULT_MAX_EXCHANGES
+    exchange_window: float = DEFAULT_EXCHANGE_WINDOW
     idle_seconds: float = DEFAULT_IDLE
     delivery_ttl: float = DEFAULT_TTL
     values: Mapping[str, str] = field(default_factory=dict)
@@ -49,6 +58,9 @@ class CallerSettings:
     """What holds for one call."""
 
     max_hops: int = DEFAULT_MAX_HOPS
+    max_exchanges: int = DEFAULT_MAX_EXCHANGES
+    """Requests between this session and another one, either way, within `exchange_window` seconds (DE-55)."""
+    exchange_window: float = DEFAULT_EXCHANGE_WINDOW
     patience: float = DEFAULT_PATIENCE
     """Seconds after which a sender is told that its peer is still at work (DE-30)."""
     active: float = DEFAULT_ACTIVE
@@ -76,26 +88,23 @@ def read_grants(home: Home) -> Grants:
         return Grants(trouble=f"{home.config} cannot be read: {type(error).__name__}")
     grants, broker = _table(config, "grants"), _table(config, "broker")
     return Grants(
-        max_hops=int(_number(grants, "max_hops", DEFAULT_MAX_HOPS)),
+        max_hops=_count(_number(grants, "max_hops", DEFAULT_MAX_HOPS)),
+        max_exchanges=_count(_number(grants, "max_exchanges", DEFAULT_MAX_EXCHANGES)),
+        exchange_window=max(0.0, _number(grants, "exchange_window", DEFAULT_EXCHANGE_WINDOW)),
         idle_seconds=_number(broker, "idle_seconds", DEFAULT_IDLE),
         delivery_ttl=_number(broker, "delivery_ttl", DEFAULT_TTL),
-        values={name: text for name, value in grants.items() if name != "max_hops" and (text := _text(value)) is not None},
+        values={name: text for name, value in grants.items() if name not in _NUMBERS and (text := _text(value)) is not None},
     )
 
 
 def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings:
     """The settings of a call whose process has ``values`` in its environment. Unreadable ones fall back to the default."""
-    notes = []
-    allowed = max(1, grants.max_hops)  # which may be less than the default
-    asked = int(_as_number(values.get("CROSS_AGENT_MAX_HOPS"), min(DEFAULT_MAX_HOPS, allowed)))
-    if asked > allowed:
-        notes.append(
-            f"CROSS_AGENT_MAX_HOPS={asked} is more than is granted, {allowed} holds; to grant it, write "
-            f"`max_hops = {asked}` under [grants] in config.toml of the state directory"
-        )
+    notes: list[str] = []
     hook = (values.get("CROSS_AGENT_UI_HOOK") or "auto").strip().lower()
     return CallerSettings(
-        max_hops=max(1, min(asked, allowed)),
+        max_hops=_at_most(values, "max_hops", grants.max_hops, DEFAULT_MAX_HOPS, notes),
+        max_exchanges=_at_most(values, "max_exchanges", grants.max_exchanges, DEFAULT_MAX_EXCHANGES, notes),
+        exchange_window=_at_least(values, "exchange_window", grants.exchange_window, DEFAULT_EXCHANGE_WINDOW, notes),
         patience=patience_of(values),
         active=active_window(values),
         scope=scope_of(values),
@@ -106,6 +115,33 @@ def caller_settings(values: Mapping[str, str], grants: Grants) -> CallerSettings
         timeout=max(1.0, _as_number(values.get("CROSS_AGENT_TIMEOUT"), DEFAULT_TIMEOUT)),
         notes=tuple(notes),
     )
+
+
+def _at_most(values: Mapping[str, str], name: str, granted: int, default: int, notes: list[str]) -> int:
+    """What is counted: less is stricter. What is granted may be less than the default."""
+    variable, allowed = _variable(name), max(1, granted)
+    asked = _count(_as_number(values.get(variable), min(default, allowed)))
+    if asked > allowed:
+        notes.append(f"{variable}={asked} is more than is granted, {allowed} holds; {_how_to_grant(name, str(asked))}")
+    return max(1, min(asked, allowed))
+
+
+def _at_least(values: Mapping[str, str], name: str, granted: float, default: float, notes: list[str]) -> float:
+    """Seconds for which something is remembered: more is stricter."""
+    variable = _variable(name)
+    asked = max(0.0, _as_number(values.get(variable), max(default, granted)))
+    if asked < granted:
+        shown = f"{asked:g}"
+        notes.append(f"{variable}={shown} is less than is granted, {granted:g} holds; {_how_to_grant(name, shown)}")
+    return max(asked, granted)
+
+
+def _variable(name: str) -> str:
+    return f"CROSS_AGENT_{name.upper()}"
+
+
+def _how_to_grant(name: str, value: str) -> str:
+    return f"to grant it, write `{name} = {value}` under [grants] in config.toml of the state directory"
 
 
 def patience_of(values: Mapping[str, str]) -> float:
@@ -159,6 +195,10 @@ def _number(table: dict[str, Any], name: str, default: float) -> float:
 
 def _as_number(value: str | None, default: float) -> float:
     return _finite(value, default) if value is not None else default
+
+
+def _count(value: float) -> int:
+    return int(max(-_MOST, min(value, _MOST)))
 
 
 def _finite(value: str | float, default: float) -> float:

@@ -260,6 +260,14 @@ def overview(book: Book, view: View, late_watches: list[dict[str, Any]]) -> dict
     }
 
 
+def unknown_delivery(identifier: str) -> Refusal:
+    return Refusal(
+        "unknown_delivery",
+        f"no delivery has the id {identifier[:40]}",
+        "Take delivery_id from a receipt; finished deliveries are forgotten after 7 days.",
+    )
+
+
 async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) -> dict[str, Any]:
     """`bridge_status` of one delivery: its record, and the peer as it is at this moment.
 
@@ -268,11 +276,7 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
     """
     delivery = book.delivery(identifier)
     if delivery is None:
-        raise Refusal(
-            "unknown_delivery",
-            f"no delivery has the id {identifier[:40]}",
-            "Take delivery_id from a receipt; finished deliveries are forgotten after 7 days.",
-        )
+        raise unknown_delivery(identifier)
     result: dict[str, Any] = {"delivery": delivery_line(delivery)}
     for name, message in (("return_delivery", delivery.return_delivery), ("late_reply_delivery", delivery.late_reply)):
         if message and (returned := book.delivery(message)) is not None:

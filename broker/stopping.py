@@ -66,7 +66,8 @@ class Stopping:
             while self._listed():
                 await self._events.next(self._events.sequence, _LOOK_AGAIN)
         elif how is How.FORCE:
-            await self._end_turns()
+            self.draining = True
+            await self._turns.end_all("the broker was stopped", _GROUPS_GONE)
         self._end()
 
     def _listed(self) -> str:
@@ -78,8 +79,3 @@ class Stopping:
         if watches := self._watches():
             shown.append(f"{watches} watched for a late answer")
         return "; ".join(shown)
-
-    async def _end_turns(self) -> None:
-        for attempt in self._book.open_attempts():
-            self._turns.stop(attempt.id, "the broker is stopped")
-        await self._turns.all_ended(_GROUPS_GONE)

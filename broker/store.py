@@ -51,6 +51,9 @@ CREATE TABLE IF NOT EXISTS deliveries (
 );
 CREATE INDEX IF NOT EXISTS deliveries_to ON deliveries (agent, session);
 CREATE INDEX IF NOT EXISTS deliveries_open ON deliveries (state) WHERE state IN ('queued', 'delivering', 'awaiting-peer');
+CREATE INDEX IF NOT EXISTS deliveries_between ON deliveries (
+  agent, session, json_extract(record, '$.sender_agent'), json_extract(record, '$.sender_session'), created
+) WHERE kind = 'request';
 CREATE TABLE IF NOT EXISTS calls (
   delivery TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, cancelled REAL
 ) WITHOUT ROWID;
@@ -66,6 +69,12 @@ CREATE TABLE IF NOT EXISTS pins (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS late_watches (request TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 """
+
+_SENDER_AGENT, _SENDER_SESSION = "json_extract(record, '$.sender_agent')", "json_extract(record, '$.sender_session')"
+"""As the index `deliveries_between` has them."""
+
+Session = tuple[str, str]
+"""Agent and id."""
 
 _COLUMNS = ("sequence", "id", "kind", "state", "agent", "session", "conversation", "parent", "request_key", "created")
 
@@ -338,6 +347,19 @@ class Transaction:
         query = "SELECT hops, max_hops FROM conversations WHERE id = ?"
         hops, allowed = self._connection.execute(query, (conversation,)).fetchone()
         return int(hops), int(allowed)
+
+    def requests_between(self, one: Session, other: Session, since: float, until: float, limit: int) -> list[float]:
+        """When the newest ``limit`` requests between two sessions were made, either way, in that time; the newest first."""
+        query = f"""
+            SELECT created FROM deliveries INDEXED BY deliveries_between
+            WHERE kind = 'request' AND agent = ? AND session = ? AND {_SENDER_AGENT} = ? AND {_SENDER_SESSION} = ?
+            AND created > ? AND created < ? ORDER BY created DESC LIMIT ?
+        """
+        found: list[float] = []
+        for target, sender in ((one, other), (other, one)):
+            parameters = (*map(_whole, (*target, *sender)), since, until, limit)
+            found += (row[0] for row in self._connection.execute(query, parameters))
+        return sorted(found, reverse=True)[:limit]
 
     def set_pin(self, agent: str, place: str, session: str, by_caller: bool, now: float) -> bool:
         """False: a caller's pin stands there, and this one is none."""

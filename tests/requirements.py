@@ -28,25 +28,17 @@ def _ids(area: str, numbers: str) -> set[str]:
 
 HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
-    | _ids("DE", "1 2 4 5 10-14 20-22 25 30 31 33-35 37 40-46 50 51")
-    | _ids("EN", "1-5 8-10 22 26")
+    | _ids("DE", "1-5 10-14 20-25 30-37 40-46 50-53 55")
+    | _ids("EN", "1-5 8-17 22 26")
     | _ids("MC", "1 3 5 7-9 25 31 32")
     | _ids("SE", "1-3 5-14 20-31")
 )
 
 PARTLY: dict[str, str] = {
     "SH-10": f"what the log says is held; what the broker works out of ancestors is shown with {COMMANDS}",
-    "DE-03": f"headless senders and dormant targets come with {DURABLE}",
-    "DE-23": f"bodies and expiry are held; prompt files of runners come with {DURABLE}",
-    "DE-26": f"what a shim takes back from its agent; the command and the tool come with {COMMANDS}",
-    "DE-36": f"a turn that ended without an answer is not at work; those killed for inactivity come with {DURABLE}",
+    "DE-26": f"the broker takes back what it can; the command that asks for it comes with {COMMANDS}",
     "DE-47": f"refusals of panels; those of other routes come with {DURABLE}",
-    "DE-54": f"the hop limit needs a grant; `install --env` comes with {COMMANDS}",
-    "EN-13": f"what a started turn was told is believed of its agent's own process; starting turns comes with {DURABLE}",
-    "EN-14": f"each agent's command line: what is started, and what its output means; who starts turns comes with {DURABLE}",
-    "EN-15": f"what an agent's output says of it; the warnings of an answer come with {DURABLE}",
-    "EN-16": f"what ends with an agent's group; who starts turns in one of their own comes with {DURABLE}",
-    "EN-17": f"what the agents' command lines do by themselves; who starts turns comes with {DURABLE}",
+    "DE-54": f"the limits of hops and exchanges need a grant; `install --env` comes with {COMMANDS}",
     "EN-20": f"all but Copilot's evidence, which comes with {COPILOT}",
     "EN-21": f"the variables of what exists; those of headless turns and jobs come with {DURABLE}, {JOBS}",
     "EN-24": f"logs and events are held; the canary over every route comes with {DURABLE}",
@@ -64,8 +56,6 @@ PARTLY: dict[str, str] = {
 DEFERRED: dict[str, str] = {
     **dict.fromkeys(_ids("LD", "1-9"), DOORS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
-    **dict.fromkeys(_ids("DE", "24 32 52 53 55"), DURABLE),
-    **dict.fromkeys(_ids("EN", "11 12"), DURABLE),
     **dict.fromkeys(_ids("EN", "6 7 23"), COMMANDS),
     **dict.fromkeys(_ids("CO", "1-14"), COPILOT),
     **dict.fromkeys(_ids("MC", "20-23 26-29 35"), COMMANDS),

@@ -27,6 +27,11 @@ _HELD = 30.0
 
 _LOOK_AGAIN = 3.0
 
+_TOLD_AGAIN = 5.0
+"""Seconds that an MCP process gets to find a new broker, which it tells again what is not written down."""
+
+_LOOK_FOR_VALUES = 0.2
+
 
 class HeadlessRoute:
     """Starts turns.
@@ -55,6 +60,8 @@ class HeadlessRoute:
     async def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
         target, headless = _described(delivery)
         grants = self._grants()
+        if self._turns.ending:
+            return Wait(self._turns.ending, 0)
         if headless is None or not caller_settings(delivery.settings, grants).headless:
             return Unreachable("headless_disabled", "it is not open, and this registration starts no turns on the command line")
         if delivery.session and (held := await self._held(target, delivery)):
@@ -62,6 +69,8 @@ class HeadlessRoute:
                 return Unreachable("session_held", held)
             return Wait(held, min(_LOOK_AGAIN, _HELD - waited))
         missing = [name for name in delivery.unwritten if name not in self._unwritten.of(delivery.origin)]
+        if missing and waited < _TOLD_AGAIN:
+            return Wait("values of its environment are not told yet", _LOOK_FOR_VALUES)
         if missing:
             names = ", ".join(missing)
             return Unreachable("environment_lost", f"the values of {names} went with the process that it came from")
@@ -94,6 +103,7 @@ class HeadlessRoute:
             cwd=delivery.cwd,
             names=tuple(environment),
             idle=delivery.idle,
+            token=delivery.token,
         )
         await self._turns.start(attempt, run, headless.input(text, delivery.key), environment)
         return True

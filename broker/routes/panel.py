@@ -6,6 +6,7 @@ from the presence records who is about to be (SH-22).
 
 from __future__ import annotations
 
+from broker.clock import awake_clock, boot_clock
 from broker.deliveries import Attempt, Delivery
 from broker.failpoints import fail_point
 from broker.panels import Panel, Panels
@@ -79,7 +80,7 @@ class PanelRoute:
                 session=delivery.session,
                 text=text,
                 generation=self._generation,
-                not_after=delivery.deadline,
+                not_after=boot_clock() + delivery.deadline - awake_clock(),
                 title=title[:_TITLE],
                 cwd=delivery.cwd,
             ),

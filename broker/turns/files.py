@@ -28,6 +28,9 @@ from shims.headless import Said
 
 NEVER = "never"
 
+_OVER = ".over"
+"""What the name of a directory ends with that is being removed."""
+
 
 class Run(NamedTuple):
     """What is to be run.
@@ -37,6 +40,7 @@ class Run(NamedTuple):
         argv: the program first; by_file: the prompt is named in it, and stdin stays empty.
         names: the variables that the agent gets, of those that the runner has.
         idle: seconds without a sign of life after which the turn is ended (DE-32).
+        token: what a finished answer closes with; empty when nothing is asked for.
     """
 
     agent: str
@@ -48,6 +52,7 @@ class Run(NamedTuple):
     cwd: str
     names: tuple[str, ...]
     idle: float
+    token: str = ""
 
 
 class Ended(NamedTuple):
@@ -56,7 +61,7 @@ class Ended(NamedTuple):
     Attributes:
         said: what its output said, with the final message.
         status: of the agent's exit, negative for a signal; None: it was not started.
-        stopped: why the runner ended it, empty when it did not: `inactive`, or the word of whoever told it to.
+        stopped: why it was ended, empty when it was not: `inactive`, `told`, or why the one who told the runner did so.
     """
 
     said: Said
@@ -129,15 +134,15 @@ class TurnFiles:
         return Ended(Said(**said)._replace(text=text), found["status"], found["stopped"])
 
     def remove(self) -> None:
-        for name in self._names():
-            try:
-                os.unlink(self._file(name))
-            except FileNotFoundError:
-                continue
+        """All of it at once: whoever would still claim it, or write to it, finds nothing any more."""
+        over = f"{self.path}{_OVER}"
         try:
-            os.rmdir(self.path)
+            os.rename(self.path, over)
         except FileNotFoundError:
-            pass
+            return
+        for name in os.listdir(over):
+            os.unlink(os.path.join(over, name))
+        os.rmdir(over)
 
     # the runner's part
 
@@ -198,7 +203,7 @@ class TurnFiles:
         except FileExistsError:
             return False
         finally:
-            os.unlink(self._file(mine))
+            os.unlink(self._file(mine))  # which fails, and the claim with it, where all has been removed meanwhile
         return True
 
     def _write(self, name: str, data: bytes) -> None:
@@ -223,9 +228,3 @@ class TurnFiles:
     def _object(self, name: str) -> Mapping[str, Any] | None:
         data = self._read(name)
         return dict(json.loads(data)) if data else None
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.path)
-        except FileNotFoundError:
-            return []

@@ -17,6 +17,7 @@ from importlib import import_module
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from broker.closing import closes_with
 from broker.failpoints import fail_point
 from broker.paths import find_home
 from broker.processes import ProcessId
@@ -28,6 +29,11 @@ from shims.presence import living
 
 INACTIVE = "inactive"
 TOLD = "told"
+DONE = "done"
+
+_LINGER = 5.0
+"""Seconds that an agent gets to end by itself whose answer is there, closed as it was asked to be: Claude Code 2.1.332 stays for
+as long as a command that it has left in the background does."""
 
 _BLOCK = 1 << 16
 _LONGEST_LINE = 64 << 20
@@ -39,11 +45,11 @@ _LOOK = 15.0
 """Seconds after which the session's records are looked at for a sign of life. No wait counts for more than it should have
 taken: a machine that slept, or a runner that was stopped, has waited for nothing (DE-35)."""
 
+_LOOKS = 8
+"""How often one looks at least within the limit: a runner that was stopped once is not near it by that alone."""
+
 _MERCY = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 2.0))
 """What a group gets that does not end when it is interrupted, and the seconds that it gets before that."""
-
-_LEFT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""The interpreter ignores these, and a program that it starts would as well."""
 
 
 class Runner:
@@ -60,6 +66,8 @@ class Runner:
         self._kept = 0
         self._words = b""
         self._begun = False
+        self._linger = float("inf")
+        """When it must have ended."""
         self._alive = False
         """Whether there was a sign of life since that was looked at last."""
         self._stopped = ""
@@ -140,18 +148,18 @@ class Runner:
         place = run.argv[0]
         try:
             os.setsid()
-            for number in _LEFT_IGNORED:
-                signal.signal(number, signal.SIG_DFL)
+            _forget_signals()
             for place_of, descriptor in enumerate((text, out, err)):
                 os.dup2(descriptor, place_of)
             place = run.cwd
             os.chdir(run.cwd)
             place = run.argv[0]
             environment = {name: os.environ[name] for name in run.names if name in os.environ}
+            fail_point("runner.exec.before")
             if not self._files.claim():
                 os.write(failed, b"the broker has given it up")
                 os._exit(127)
-            fail_point("runner.exec.before")
+            fail_point("runner.exec.after")
             os.execve(run.argv[0], run.argv, environment)
         except OSError as error:
             os.write(failed, f"{place}: {error.strerror}".encode(errors="surrogateescape"))
@@ -167,12 +175,12 @@ class Runner:
         for descriptor in (out, err, self._wake):
             waiting.register(descriptor, select.POLLIN)
         waiting.register(text, select.POLLOUT)
-        step = max(0.01, min(_LOOK, self._run.idle))
+        step = max(0.01, min(_LOOK, self._run.idle / _LOOKS))
         idle, known = 0.0, self._growth()
         with open(self._files.out, "ab", opener=_private) as kept:
             while self._status is None:
                 since = time.monotonic()
-                ready = {descriptor for descriptor, _ in waiting.poll(step * 1000)}
+                ready = {descriptor for descriptor, _ in waiting.poll(max(0.0, min(step, self._linger - since)) * 1000)}
                 if self._wake in ready:
                     _drain(self._wake)
                     self._reap()
@@ -184,6 +192,8 @@ class Runner:
                     waiting.unregister(text)
                 if self._told:
                     self._stop(TOLD)
+                elif time.monotonic() >= self._linger:
+                    self._stop(DONE)
                 if self._alive:
                     idle, self._alive = 0.0, False
                     continue
@@ -232,11 +242,17 @@ class Runner:
 
     def _feed(self, line: bytes) -> None:
         self._output.feed(line)
-        if not self._begun and (said := self._output.said()).begun:
+        said = self._output.said()
+        if said.ended and self._linger == float("inf") and self._is_finished(said):
+            self._linger = time.monotonic() + _LINGER
+        if not self._begun and said.begun:
             self._begun = True
             fail_point("runner.taken.before")
             self._files.taken(said.session)
             fail_point("runner.taken.after")
+
+    def _is_finished(self, said: Said) -> bool:
+        return bool(self._run.token) and any(closes_with(text, self._run.token) for text in (said.text, *said.later))
 
     def _read_words(self, err: int) -> bool:
         data = _read_now(err)
@@ -246,7 +262,8 @@ class Runner:
 
     def _growth(self) -> tuple[str, int, int]:
         run = self._run
-        path = self._headless.transcript(run.store, run.expected) if run.expected else ""
+        session = run.expected or self._output.said().session  # the agent may have chosen it
+        path = self._headless.transcript(run.store, session) if session else ""
         try:
             found = os.stat(path)
         except OSError:
@@ -292,6 +309,14 @@ def _holders(run: Run) -> list[ProcessId]:
     return held
 
 
+def _forget_signals() -> None:
+    """What is ignored or blocked here, by the interpreter or by whoever started the broker, is not for what runs next."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def _signal(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
@@ -316,6 +341,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def main() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     files = TurnFiles(sys.argv[1])
     run = files.order()
     files.announce()

@@ -79,6 +79,11 @@ class StartedTurns:
         self._book = book
         self._reader = reader
         self._runners: dict[str, ProcessId] = {}
+        self._under_way: set[str] = set()
+        """Attempts that are being started, that run, or whose end is being written down."""
+        self._told: dict[str, str] = {}
+        """Why a turn was ended from here."""
+        self._ending = ""
         self._news = asyncio.Event()
         """Set when a turn is over, and then replaced."""
         self._tasks = Tasks(log)
@@ -95,10 +100,21 @@ class StartedTurns:
     def runs(self, attempt: str) -> bool:
         return attempt in self._runners
 
-    async def all_ended(self, patience: float) -> bool:
-        """Waits until what came of every turn is in the database; False when that takes longer than ``patience`` seconds."""
+    @property
+    def ending(self) -> str:
+        """Why none is started any more; empty: they are."""
+        return self._ending
+
+    async def end_all(self, reason: str, patience: float) -> bool:
+        """Ends every turn with its group, and starts none any more.
+
+        Waits until what came of each is in the database; False when that takes longer than ``patience`` seconds.
+        """
+        self._ending = reason
+        for attempt in list(self._runners):
+            self.stop(attempt, reason)
         deadline = asyncio.get_running_loop().time() + patience
-        while self._runners:
+        while self._under_way:
             left = deadline - asyncio.get_running_loop().time()
             try:
                 await asyncio.wait_for(self._news.wait(), max(0.0, left))
@@ -109,9 +125,11 @@ class StartedTurns:
     async def start(self, attempt: Attempt, run: Run, prompt: bytes, environment: Mapping[str, str]) -> None:
         """Starts the runner of ``attempt``, which is in the database. What comes of it, its delivery shows."""
         files = self._files(attempt.id)
+        self._under_way.add(attempt.id)
         try:
             runner = await asyncio.shield(asyncio.to_thread(self._spawn, files, run, prompt, environment))
         except OSError as error:
+            self._over(attempt.id)
             log.error("%s: no runner: %s", attempt.id, error.strerror)
             await self._never_started(attempt.id, files, f"no process could be started for it: {error.strerror}")
             return
@@ -121,6 +139,7 @@ class StartedTurns:
         """At start: adopts the runners that live, judges those that do not, and clears up behind the others."""
         attempts = {attempt.id: attempt for attempt in self._book.open_attempts() if attempt.route == ROUTE}
         for attempt in attempts.values():
+            self._under_way.add(attempt.id)
             self._spawn_task(self._adopt(attempt))
         for name in _entries(self._root):
             if name not in attempts:
@@ -132,6 +151,7 @@ class StartedTurns:
         if runner is None or not runner.alive():
             return False
         log.info("%s is ended: %s", attempt, reason)
+        self._told[attempt] = reason
         os.kill(runner.pid, signal.SIGTERM)
         return True
 
@@ -169,6 +189,7 @@ class StartedTurns:
         if await asyncio.to_thread(files.forbid):
             log.info("%s was never started", attempt.id)
             await self._conclude(attempt.id, Verdict(Fate.NEVER), files)
+            self._over(attempt.id)
             return
         runner = await asyncio.to_thread(files.runner)
         log.info("%s: adopted, its runner is %s", attempt.id, runner)
@@ -181,19 +202,29 @@ class StartedTurns:
         process = identify(runner.pid) if isinstance(runner, subprocess.Popen) else runner
         if process is not None:
             self._runners[attempt] = process
+        self._under_way.add(attempt)
+        if self._ending:
+            self.stop(attempt, self._ending)
         try:
             begun = await self._until_gone(attempt, files, process)
             if isinstance(runner, subprocess.Popen):
                 await asyncio.to_thread(runner.wait)
             ended = await asyncio.to_thread(files.ended)
-            if ended is not None and ended.said.code != NOTHING_RAN:
+            if ended is not None and ended.stopped == verdict.TOLD:
+                ended = ended._replace(stopped=self._told.get(attempt, ended.stopped))
+            if ended is not None and (ended.stopped or ended.said.code != NOTHING_RAN):  # who was stopped is not tried again
                 await self._conclude(attempt, verdict.of_ended(ended), files)
             else:
                 await self._conclude(attempt, await self._judged(attempt, files, begun, ended), files)
         finally:
-            self._runners.pop(attempt, None)
-            self._news.set()
-            self._news = asyncio.Event()
+            self._over(attempt)
+
+    def _over(self, attempt: str) -> None:
+        self._runners.pop(attempt, None)
+        self._told.pop(attempt, None)
+        self._under_way.discard(attempt)
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def _until_gone(self, attempt: str, files: TurnFiles, runner: ProcessId | None) -> bool:
         """Waits for the runner's end, and tells on the way that its agent has begun; whether it had."""
@@ -373,13 +404,19 @@ async def _end_group(leader: ProcessId, interrupt: int) -> None:
 async def _end(leader: ProcessId, interrupt: int) -> None:
     for number, seconds in ((interrupt, _MERCY), (signal.SIGKILL, _AFTER_KILL)):
         if not leader.alive():
-            return
-        try:
-            os.killpg(leader.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return
+            break
+        _signal_group(leader, number)
         if await gone(leader, asyncio.get_running_loop().time() + seconds):
-            return
+            break
+    if identify(leader.pid) is None:  # a group that has members left keeps its leader's pid from being used again
+        _signal_group(leader, signal.SIGKILL)
+
+
+def _signal_group(leader: ProcessId, number: int) -> None:
+    try:
+        os.killpg(leader.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # nobody is left
 
 
 def _entries(directory: str) -> list[str]:

@@ -14,6 +14,7 @@ from shims.agent import Found, Record
 from shims.headless import Said
 
 INACTIVE = "inactive"
+TOLD = "told"
 KILLED = "killed_by_timeout"
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from shims.claude import sessions
 from shims.claude.command import PRODUCT
-from shims.claude.stream import may_be_result, user_line
+from shims.claude.message import may_be_result, user_line
 from shims.headless import Headless, Hindrance, Order, Said, in_short
 from shims.jsonline import as_list, as_object, parse_object
 

@@ -14,10 +14,10 @@ sections 1 and 2). What shaped it:
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from broker.wire import Approval, Inject, SessionState
+from shims.claude.message import json_line, may_be_result, user_line
 from shims.jsonline import as_object, parse_object, summary_of
 from shims.lines import DROP, HOLD, PASS, may_be_object
 from shims.stream import Finished, Progress, Rejected, Taken, Write, closes_with
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _OURS = "xagent-"
 _TYPE = b'{"type":"'
 _ANSWER = _TYPE + b'control_response"'
-_RESULT = b'"type":"result"'  # 2.1.332 does not begin with it
 _TOOL_USES_KEPT = 16
 
 _BULK: Bulk = {b'{"type":"stream_event"': ()}
@@ -317,7 +316,7 @@ class ClaudeStream:
         self._withdrawals[identifier] = attempt
         request = {"subtype": "cancel_async_message", "message_uuid": current.key}
         line = {"type": "control_request", "request_id": identifier, "request": request}
-        self.writes.append(Write(_line(line), attempt))
+        self.writes.append(Write(json_line(line), attempt))
 
     def dropped(self, attempt: str) -> None:
         """The line of ``attempt`` was not written after all."""
@@ -370,30 +369,7 @@ class _Injection:
         """Its echo was seen: the next result is its turn's."""
 
 
-def user_line(text: str, key: str, session: str = "") -> bytes:
-    """A message of ours as a line of input, with its end."""
-    line = {
-        "type": "user",
-        "message": {"role": "user", "content": text},
-        "parent_tool_use_id": None,
-        "session_id": session,
-        "uuid": key,
-        "priority": "later",
-        "client_composed": True,  # 2.1.332: no slash commands, no @file; 2.1.197 ignores it and has the envelope
-    }
-    return _line(line)
-
-
-def may_be_result(line: bytes) -> bool:
-    """Whether a line, or its beginning, is a result's: to be asked of one that is too long to be decoded for nothing."""
-    return _RESULT in line and (line.startswith(_TYPE + b'result"') or not line.startswith(_TYPE))
-
-
 def _status(result: dict[str, Any]) -> str:
     if not result.get("is_error"):  # `subtype` may say success beside an error
         return "completed"
     return "interrupted" if str(result.get("terminal_reason")).startswith("aborted") else "failed"
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"

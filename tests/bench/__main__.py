@@ -1,18 +1,19 @@
-"""``python -m tests.bench [--write] [shim|observation|mcp|idle|sessions …]``: measures, prints, and compares with the last page.
+"""``python -m tests.bench [--write] [shim|observation|mcp|deliveries|idle|sessions …]``: measures, prints, compares.
 
-Ends with 1 when a figure has become twice as bad as on the last page. ``--write`` keeps what was measured as docs/bench.md.
+Ends with 1 when a figure has become twice as bad as on the page that was kept last; ``--write`` keeps this one (docs/bench.md).
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.bench import idle, mcp, observation, page, sessions, shim
+from tests.bench import deliveries, idle, mcp, observation, page, sessions, shim
 
 GROUPS = {
     "shim": shim.figures,
     "observation": observation.figures,
     "mcp": mcp.figures,
+    "deliveries": deliveries.figures,
     "idle": idle.figures,
     "sessions": sessions.figures,
 }

@@ -116,6 +116,20 @@ class McpClient:
         structured: dict[str, Any] = result["structuredContent"]
         return structured
 
+    def calls(self, tool: str, all_arguments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Calls at once; what they were answered, in the order of the calls."""
+        first = self._number + 1
+        for arguments in all_arguments:
+            self._number += 1
+            parameters = {"name": tool, "arguments": arguments}
+            write_line(self.process, {"jsonrpc": "2.0", "id": self._number, "method": "tools/call", "params": parameters})
+        answers: dict[int, dict[str, Any]] = {}
+        while len(answers) < len(all_arguments):
+            answer = json.loads(self._read_line())
+            if answer.get("id", 0) >= first:
+                answers[answer["id"]] = answer["result"]["structuredContent"]
+        return [answers[number] for number in sorted(answers)]
+
     def request(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
         write_line(self.process, {"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})

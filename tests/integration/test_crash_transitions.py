@@ -19,6 +19,7 @@ import pytest
 from broker import failpoints
 from broker.deliveries import TRANSITIONS, Event, State
 from broker.wire import Inject, SessionState, StageName
+from tests.integration import test_headless_crash
 from tests.integration.brokers import Brokers
 from tests.integration.lines import PATIENCE, Json
 from tests.integration.panels import ClaudePanel
@@ -85,6 +86,24 @@ def steps() -> Iterator[Steps]:
 
 def test_the_list_of_points_is_the_table_of_transitions() -> None:
     assert set(failpoints.EVENTS) == {event.value for event in Event} == {event.value for _, event in TRANSITIONS}
+
+
+def test_every_effect_of_a_started_turn_is_killed_before_and_after() -> None:
+    """A new point fails here until a turn is killed at it, and so does one that nobody passes."""
+    of_turns = {point for point in failpoints.POINTS if point.startswith(("broker.turn.", "runner."))}
+    assert of_turns <= set(test_headless_crash.POINTS) <= set(failpoints.POINTS)
+    sources = "".join(path.read_text() for path in (ROOT / "broker" / "turns").glob("*.py"))
+    assert {point for point in of_turns if f'fail_point("{point}")' in sources} == of_turns
+
+
+@pytest.mark.requirement("DE-20", "DE-24")
+def test_every_step_that_a_started_turn_takes_is_killed_in_one() -> None:
+    """The rest are those of panels alone, and are told to be."""
+    driven = {point.split(".")[1] for point in test_headless_crash.POINTS}
+    driven |= set(test_headless_crash.STEPS)
+    assert set(failpoints.EVENTS) - driven == {"settled", "busy"}, (
+        "a reply is never given to a started turn, and who holds a session beside us is waited for before"
+    )
 
 
 @pytest.mark.parametrize("side", failpoints.SIDES)
@@ -209,6 +228,43 @@ def test_expired_in_the_agents_queue(world: World, scripted: OpenTarget, side: s
     sender, request = killed_in(world, shim, Event.EXPIRED, side, timeout=1)
     assert (request["state"], len(shim.orders)) == ("failed", 1)
     told_once(sender, "NOT DELIVERED")
+
+
+_WITHDRAW = """
+import sys
+from broker.cli.calls import call
+from broker.paths import find_home
+print(call(find_home(), "withdraw", start=True, id=sys.argv[1])["delivery"]["state"])
+"""
+
+
+def _withdraw(world: World) -> str:
+    """As a command does, which asks the next broker when one dies; a process of its own, since this one is the shim's."""
+    environment = {**os.environ, **world.settings, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", _WITHDRAW, world.requests()[0]["id"]]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.requirement("DE-26")
+@sides("before")
+def test_withdrawn_out_of_the_agents_queue(world: World, scripted: OpenTarget, side: str) -> None:
+    """The next broker hears that the agent gave it back, and knows that somebody wanted that."""
+    shim = scripted([WRITTEN, TAKEN], taken_back=(rejected("withdrawn"),))
+    sender = world.claude()
+    shim.wait_welcome()
+    sender.registered()
+    sender.send_to(shim, ping("M1"), timeout=600)
+    world.until(lambda: bool((r := world.requests()) and r[0]["state"] == "awaiting-peer"), "M1 taken")
+    first = world.broker()
+    world.arm(f"broker.withdraw.{side}")
+    assert _withdraw(world) == "withdrawn"
+    assert gone_within(first.pid, 10), "the point was not passed"
+    world.broker(other_than=first)
+    (request,) = world.finished(timeout=30)
+    world.until(lambda: not any(a["open"] for a in world.attempts()), "every attempt closed")
+    assert (request["state"], request["handed_over"], request["flags"]) == ("withdrawn", False, ["is_undelivered"])
+    assert sender.notices() == []
 
 
 @sides("before")

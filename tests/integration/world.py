@@ -213,12 +213,26 @@ class World:
     def attempts(self) -> list[Json]:
         return self._rows("SELECT record FROM attempts")
 
+    def open_deliveries(self) -> int:
+        """How many are under way; cheap, where there are thousands."""
+        return self._count("state IN ('queued', 'delivering', 'awaiting-peer')")
+
+    def finished_requests(self) -> int:
+        states = ", ".join(f"'{state}'" for state in FINAL)
+        return self._count(f"kind = 'request' AND state IN ({states})")
+
+    def _count(self, which: str) -> int:
+        return sum(row[0] for row in self._query(f"SELECT count(*) FROM deliveries WHERE {which}"))
+
     def _rows(self, query: str) -> list[Json]:
+        return [json.loads(row[0]) for row in self._query(query)]
+
+    def _query(self, query: str) -> list[Any]:
         if not os.path.exists(self.home.database):
             return []
         with closing(sqlite3.connect(f"file:{self.home.database}?mode=ro", uri=True, timeout=5)) as database:
             try:
-                return [json.loads(row[0]) for row in database.execute(query)]
+                return database.execute(query).fetchall()
             except sqlite3.OperationalError:
                 return []  # no tables yet
 

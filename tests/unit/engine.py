@@ -14,7 +14,7 @@ from typing import Any
 
 from broker.book import Book
 from broker.carrier import Carrier
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Kind, State, new_delivery_id
 from broker.pins import Pins
 from broker.reader import Reader
@@ -116,7 +116,7 @@ def delivery(**fields: Any) -> Delivery:
         hop=1,
         max_hops=1000,
         created=now,
-        deadline=boot_clock() + 60,
+        deadline=awake_clock() + 60,
         token="req_1700000000000_abcdef",
         key="k1",
     )

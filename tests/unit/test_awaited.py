@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.clock import boot_clock, wall_clock
+from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State
 from broker.wire import StageName, StageReport
 from shims.agent import Found, Record
@@ -176,12 +176,12 @@ def test_after_a_boot_a_deadline_is_what_is_left_of_its_time(tmp_path: Path) -> 
     async def story() -> None:
         now = wall_clock()
         async with engine(tmp_path) as made:
-            fresh = await made.queued(created=now - 60, deadline=boot_clock() + 1e7)
+            fresh = await made.queued(created=now - 60, deadline=awake_clock() + 1e7)
             await made.store.write(lambda t: t._connection.execute("UPDATE meta SET value = 'old' WHERE key = 'boot'"))
         async with engine(tmp_path) as made:
             made.book.load()
             loaded = made.book.delivery(fresh.id)
             assert loaded is not None
-            assert 3500 < loaded.deadline - boot_clock() < 3545
+            assert 3500 < loaded.deadline - awake_clock() < 3545
 
     asyncio.run(story())

@@ -385,6 +385,36 @@ def test_what_a_started_turn_was_told_is_not_for_those_that_inherit_it(table: Ta
     assert who(world, unreadable, settings=own) == ("claude", "s1", None), "nothing else is left to believe"
 
 
+@pytest.mark.requirement("EN-13", "DE-03", "DE-50")
+@pytest.mark.parametrize("told", ["claude:s1", "claude:"])
+def test_a_started_turn_is_known_as_one_however_its_session_is_found(
+    table: Table, world: World, tmp_path: Path, told: str
+) -> None:
+    process = table.line(*TERMINAL)
+    own = {"CROSS_AGENT_SELF_SESSION": told, "CROSS_AGENT_CONVERSATION_ID": "conv_1", "HOME": str(tmp_path)}
+    table.environments[parent(process).pid] = own
+    registered(tmp_path / ".claude", parent(process), "s1")
+    found = caller(world, process)
+    assert (found.session, found.headless, found.conversation) == ("s1", True, "conv_1")
+
+
+@pytest.mark.requirement("EN-13", "DE-03", "DE-50")
+@pytest.mark.parametrize("told", ["claude:s9", "codex:s1", "codex:", ""])
+def test_what_was_told_to_another_turn_makes_no_started_one(table: Table, world: World, tmp_path: Path, told: str) -> None:
+    """As in a terminal that was opened out of a started turn, and in a panel."""
+    own = {"CROSS_AGENT_SELF_SESSION": told, "CROSS_AGENT_CONVERSATION_ID": "conv_1", "HOME": str(tmp_path)}
+    process = table.line(*TERMINAL)
+    table.environments[parent(process).pid] = own
+    registered(tmp_path / ".claude", parent(process), "s1")
+    _, behind = shim(table, world, S("s1"))
+    table.environments[parent(behind).pid] = {**own, "CROSS_AGENT_SELF_SESSION": "claude:s1"}
+    inner = table.below(parent(table.line(*TERMINAL)), *TERMINAL)
+    table.environments[parent(inner).pid] = {**own, "CROSS_AGENT_SELF_SESSION": "claude:s1"}
+    for one in (process, behind, inner):
+        found = caller(world, one)
+        assert (found.headless, found.conversation) == (False, "")
+
+
 # Whose data directory
 
 

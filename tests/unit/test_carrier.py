@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from broker.clock import boot_clock
+from broker.clock import awake_clock
 from broker.deliveries import Delivery, Event, Kind, State
 from broker.processes import ProcessId, identify
 from broker.routes import Reach
@@ -159,7 +159,7 @@ def test_return_traffic_that_is_refused_is_tried_for_a_minute_of_a_clock_that_no
         async with engine(tmp_path) as made:
             request = await made.queued()
             ended = await made.book.apply(request, Event.WITHDRAW, return_delivery="dlv_back")
-            fields = {"token": "", "session": "t1", "agent": "codex", "created": 0.0, "deadline": boot_clock() + 3600 - age}
+            fields = {"token": "", "session": "t1", "agent": "codex", "created": 0.0, "deadline": awake_clock() + 3600 - age}
             reply = made_up(id="dlv_back", kind=Kind.REPLY, parent=ended.id, **fields)
             made.book.admit(await made.store.write(partial(_add, reply)))
             made.carrier.begin()
@@ -173,5 +173,29 @@ def test_return_traffic_that_is_refused_is_tried_for_a_minute_of_a_clock_that_no
             assert after.state is (State.QUEUED if again else State.FAILED)
             assert ("is_return_status_only" in told.flags) is not again
             assert ("is_undelivered" in after.flags) is not again
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-31", "DE-35")
+@pytest.mark.parametrize(("left", "state"), [(3600.0, State.QUEUED), (-1.0, State.FAILED)])
+def test_an_order_that_slept_with_the_machine_is_too_late_and_its_message_is_not(
+    tmp_path: Path, left: float, state: State
+) -> None:
+    """The shim counts sleep, for what it is told to do; patience does not."""
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            request = await made.queued(deadline=awake_clock() + 3600)
+            made.carrier.begin()
+            await _handed_over(made, 1)
+            open_now = made.book.delivery(request.id)
+            assert open_now is not None
+            await made.book.annotate(open_now, deadline=awake_clock() + left)
+            seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            made.carrier.staged(StageReport(1, made.route.handed_over[0].id, StageName.REJECTED, code="too_late"), seen)
+            await asyncio.wait_for(seen, PATIENCE)
+            after = made.store.delivery(request.id)
+            assert after is not None and after.state is state
 
     asyncio.run(story())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.clock import boot_clock
+from broker.clock import awake_clock
 from broker.deliveries import Attempt, Delivery, Event, Evidence, IllegalStepError, Kind, State
 from broker.replies import (
     FLAG_CONFIRMED,
@@ -380,7 +380,7 @@ def test_a_busy_sender_is_waited_for_as_long_as_a_busy_peer(tmp_path: Path, pati
     async def told(desk: Desk) -> None:
         request = await desk.taken(settings={"CROSS_AGENT_PANEL_PATIENCE": patience})
         await desk.replies.answered(request, TOKEN, attempt=None)
-        left = desk.returned()[0].deadline - boot_clock()
+        left = desk.returned()[0].deadline - awake_clock()
         assert seconds - 10 < left <= seconds
 
     story(tmp_path, told)

@@ -552,6 +552,26 @@ def test_an_interrupt_pauses_the_queue_across_a_restart(home: Home, gate: Path, 
     assert again.refused("thread/queue/start", threadId=thread) == "queue is empty"
 
 
+def test_a_server_killed_between_its_file_and_its_database_has_one_queue(home: Home, gate: Path) -> None:
+    """What the database says, which is what others have seen: neither is a message lost that waits there, nor run twice."""
+    server = home.start()
+    thread = server.open_thread()
+    turn = server.say(thread, f"[[slow {gate} aabb]]")
+    server.streaming(turn)
+    server.call("turn/interrupt", threadId=thread, turnId=turn)
+    server.completed(turn)
+    entry = server.enqueue(thread, "[[say mine]]", "cid-q")
+    assert server.end() == 0
+    (kept,) = (home.codex / "queue_1.stub").iterdir()
+    kept.rename(f"{kept}.tmp")
+    kept.write_text("[]")
+    again = home.start()
+    again.call("thread/resume", threadId=thread, excludeTurns=True)
+    assert again.call("thread/queue/list", threadId=thread)["data"] == [entry]
+    assert again.answered(again.call("thread/queue/start", threadId=thread)["turn"]["id"]) == "mine"
+    assert again.call("thread/queue/list", threadId=thread)["data"] == []
+
+
 def test_the_owners_next_turn_ends_the_pause(home: Home, gate: Path) -> None:
     server = home.start()
     thread = server.open_thread()

@@ -56,6 +56,26 @@ def test_a_turn_of_which_nothing_was_written_can_be_forbidden(tmp_path: Path) ->
     assert not os.path.exists(files.path)
 
 
+@pytest.mark.requirement("DE-22", "DE-24")
+def test_nothing_is_claimed_while_it_is_removed(files: TurnFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that was forbidden is given to another attempt: whoever comes late must not find it free again."""
+    assert files.forbid()
+    late: list[bool] = []
+    rmdir = os.rmdir
+
+    def at_the_last_moment(path: str) -> None:
+        try:
+            late.append(files.claim())
+        except FileNotFoundError:
+            late.append(False)
+        rmdir(path)
+
+    monkeypatch.setattr(os, "rmdir", at_the_last_moment)
+    files.remove()
+    assert late == [False]
+    assert os.listdir(os.path.dirname(files.path)) == []
+
+
 @pytest.mark.requirement("DE-23", "EN-24")
 def test_the_text_is_for_us_alone_and_gone_when_the_agent_has_it(files: TurnFiles) -> None:
     for name in os.listdir(files.path):

@@ -2,7 +2,7 @@
 
 Owns one small file per thread, rewritten whole at every change. Codex keeps the same in a SQLite database and polls it for
 what another process has added; here the kernel tells (Linux), so that an idle stub never wakes up. The database is written
-as well, for those who look into it from outside; the stub never reads it.
+as well, for those who look into it from outside, and is what counts where a stub was killed between the two.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 class Submissions:
     """What waits for one thread, in order."""
 
-    __slots__ = ("_database", "_path", "_thread")
+    __slots__ = ("_database", "_part", "_path", "_thread")
 
     def __init__(self, options: Options, thread_id: str) -> None:
         self._path = os.path.join(folder(options), f"{thread_id}.json")
+        self._part = self._path + ".tmp"
         self._database = os.path.join(options.codex_home, "queue_1.sqlite")
         self._thread = thread_id
 
     def waiting(self) -> list[dict[str, Any]]:
         """What the file holds now."""
+        if os.path.exists(self._part):  # somebody writes, or died of it: what is outside to be seen is how it is
+            return self._shown()
         try:
             with open(self._path, encoding="utf-8") as file:
                 found: list[dict[str, Any]] = json.load(file)
@@ -40,12 +43,7 @@ class Submissions:
         return found
 
     def add(self, client_id: str, content: list[dict[str, Any]]) -> dict[str, Any]:
-        entry = {
-            "id": uuid7(),
-            "input": content,
-            "clientUserMessageId": client_id,
-            "responsesapiClientMetadata": None,
-        }
+        entry = _entry(uuid7(), {"content": content, "client_id": client_id})
         self._write([*self.waiting(), entry])
         return entry
 
@@ -59,11 +57,10 @@ class Submissions:
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
         os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-        part = self._path + ".tmp"
-        with open(part, "w", encoding="utf-8") as file:
+        with open(self._part, "w", encoding="utf-8") as file:
             json.dump(entries, file)
         self._show(entries)
-        os.replace(part, self._path)
+        os.replace(self._part, self._path)
 
     def _show(self, entries: list[dict[str, Any]]) -> None:
         """The same rows in ``queue_1.sqlite``, with the columns of 0.154.0 and 0.171.0."""
@@ -85,6 +82,28 @@ class Submissions:
             database.execute("COMMIT")
         finally:
             database.close()
+
+    def _shown(self) -> list[dict[str, Any]]:
+        import sqlite3
+
+        query = "SELECT id, payload_json FROM queued_items WHERE thread_id = ? ORDER BY queue_order"
+        database = sqlite3.connect(self._database, timeout=5)
+        try:
+            rows = database.execute(query, (self._thread,)).fetchall()
+        except sqlite3.OperationalError:
+            return []  # its first writer has not come so far
+        finally:
+            database.close()
+        return [_entry(identifier, json.loads(payload)["UserInput"]) for identifier, payload in rows]
+
+
+def _entry(identifier: str, payload: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": identifier,
+        "input": payload["content"],
+        "clientUserMessageId": payload["client_id"],
+        "responsesapiClientMetadata": None,
+    }
 
 
 def folder(options: Options) -> str:

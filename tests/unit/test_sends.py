@@ -1,0 +1,191 @@
+"""What a sender is told with its receipt (DE-03), and which conversation a send belongs to (DE-50)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.callers import SELF_SESSION, Caller
+from broker.clock import wall_clock
+from broker.deliveries import Attempt, Event, new_delivery_id
+from broker.errors import Refusal
+from broker.index.catalogue import Known
+from broker.resolve import Selected
+from broker.sends import SendCall, Sends
+from broker.settings import CallerSettings, Grants
+from broker.wire import SessionState
+from tests.unit.engine import Engine, delivery, engine
+from tests.unit.made_up import CLAUDE, World, caller_in
+
+HOUR = 3600.0
+ALONE = Caller("codex", "t1", "made up")
+STARTED = Caller("codex", "t1", SELF_SESSION, headless=True)
+
+
+def call(caller: Caller = ALONE, **fields: Any) -> SendCall:
+    return SendCall("claude", "text", "key", "origin", caller, "/w", **fields)
+
+
+def told(
+    path: Path,
+    selected: Selected,
+    *,
+    caller: Caller = ALONE,
+    live: bool = True,
+    notes: tuple[str, ...] = (),
+    changes: tuple[str, ...] = (),
+) -> dict[str, str]:
+    """The warnings of a receipt, by their code."""
+
+    async def story() -> dict[str, str]:
+        async with engine(path) as made:
+            sends = Sends(made.book, made.carrier, None, Grants, lambda *_: live)  # type: ignore[arg-type]
+            found = sends._warnings(call(caller), selected, notes, changes)
+            assert all(warning["code"] and warning["text"] for warning in found)
+            return {warning["code"]: warning["text"] for warning in found}
+
+    return asyncio.run(story())
+
+
+def in_panel(by: str = "caller", **state: Any) -> Selected:
+    shown = SessionState("s1")._replace(**state)
+    return Selected(CLAUDE, World().opens(shown), shown, None, by)
+
+
+def on_disk(hours: float, by: str = "caller") -> Selected:
+    known = Known("claude", "/h", "s1", "/w", "/w", "", "", wall_clock() - hours * HOUR, "")
+    return Selected(CLAUDE, None, None, known, by)
+
+
+# warnings
+
+
+@pytest.mark.requirement("DE-03")
+@pytest.mark.parametrize(
+    ("selected", "codes"),
+    [
+        (lambda: in_panel(), set()),
+        (lambda: in_panel("panel-focus"), {"unaddressed"}),
+        (lambda: in_panel("pin"), {"unaddressed"}),
+        (lambda: on_disk(1, "discovery"), {"unaddressed", "not_open"}),
+        (lambda: in_panel(turn_since=5.0), {"peer_busy"}),
+        (lambda: on_disk(23.9), {"not_open"}),
+        (lambda: on_disk(24.1), {"peer_dormant", "not_open"}),
+        (lambda: on_disk(9000, "pin"), {"peer_dormant", "unaddressed", "not_open"}),
+    ],
+    ids=["named", "focus", "pin", "discovery", "busy", "idle for a day", "idle for longer", "idle and pinned"],
+)
+def test_of_the_target(tmp_path: Path, selected: Callable[[], Selected], codes: set[str]) -> None:
+    assert told(tmp_path, selected()).keys() == codes
+
+
+@pytest.mark.requirement("DE-03")
+def test_a_session_that_is_open_is_not_dormant_however_long_nobody_spoke(tmp_path: Path) -> None:
+    open_now = replace(in_panel(last_human=1.0), known=on_disk(100).known)
+    assert told(tmp_path, open_now) == {}
+
+
+@pytest.mark.requirement("DE-03", "DE-41")
+@pytest.mark.parametrize(
+    ("caller", "live", "code"),
+    [
+        (ALONE, True, None),
+        (ALONE, False, "no_return_route"),
+        (Caller(), False, "unknown_caller"),
+        (Caller("codex", "", "a panel with several sessions"), True, "unknown_caller"),
+        (STARTED, False, "headless_caller"),
+        (STARTED, True, "headless_caller"),
+    ],
+)
+def test_of_the_way_back(tmp_path: Path, caller: Caller, live: bool, code: str | None) -> None:
+    warnings = told(tmp_path, in_panel(), caller=caller, live=live)
+    assert list(warnings) == ([code] if code else [])
+    assert all("bridge_status(delivery_id)" in text for text in warnings.values()), "where to read the answer"
+
+
+@pytest.mark.requirement("DE-03")
+def test_a_turn_of_the_bridges_is_told_that_its_end_stops_nothing(tmp_path: Path) -> None:
+    text = told(tmp_path, in_panel(), caller=STARTED)["headless_caller"]
+    assert "Its end does not stop this delivery" in text
+    assert "only be read from the record" in text
+
+
+# the conversation
+
+
+async def belongs_to(made: Engine, asked: SendCall) -> tuple[str, int]:
+    sends = Sends(made.book, made.carrier, None, Grants, lambda *_: True)  # type: ignore[arg-type]
+    return sends._conversation(asked, CallerSettings(max_hops=4))
+
+
+async def running(made: Engine, session: str, agent: str, instance: str, **fields: Any) -> Attempt:
+    """A request whose turn runs in ``session``."""
+    queued = await made.book.add_request(
+        delivery(id=new_delivery_id(), agent=agent, session=session, max_hops=2, **fields), "text", lambda _: {}
+    )
+    attempt = Attempt(f"att_{queued.id}", queued.id, instance, "", "/h", session, 1)
+    await made.book.apply(queued, Event.HAND_OVER, attempt=attempt)
+    return attempt
+
+
+def caller_at(session: str, attempt: str) -> Caller:
+    return caller_in(World().opens(SessionState(session, running=attempt), agent="codex"))
+
+
+@pytest.mark.requirement("DE-50")
+def test_a_send_out_of_a_turn_that_was_injected_belongs_to_its_conversation(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            attempt = await running(made, "t1", "codex", "1@1", conversation="conv_1")
+            caller = caller_at("t1", attempt.id)
+            assert await belongs_to(made, call(caller)) == ("conv_1", 2)
+            other = caller_at("t2", "")
+            assert (await belongs_to(made, call(other)))[1] == 4, "a turn of its person's begins a new one"
+            await running(made, "t9", "codex", "1@1", conversation="conv_1")
+            with pytest.raises(Refusal, match="conv_1 has spent its 2 hops"):
+                await belongs_to(made, call(caller))
+            with pytest.raises(Refusal, match="conv_1 has spent its 2 hops"):
+                await belongs_to(made, call(other, conversation="conv_1"))
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-50", "EN-13")
+def test_a_send_out_of_a_turn_that_was_started_belongs_to_its_conversation(tmp_path: Path) -> None:
+    """By what is under way; by what the turn was told only where nothing of it is known, and only what exists."""
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            told_so = replace(STARTED, conversation="conv_told")
+            assert (await belongs_to(made, call(told_so)))[0] not in ("", "conv_told"), "nobody knows that conversation"
+            await made.queued(conversation="conv_told", max_hops=2)
+            assert await belongs_to(made, call(told_so)) == ("conv_told", 2)
+            await running(made, "t1", "codex", "1@1", conversation="conv_1")
+            assert await belongs_to(made, call(told_so)) == ("conv_1", 2)
+            assert (await belongs_to(made, call(ALONE)))[1] == 4, "a terminal on that session is no turn of ours"
+            await made.queued(conversation="conv_1")
+            with pytest.raises(Refusal) as caught:
+                await belongs_to(made, call(told_so))
+            assert caught.value.code == "hop_limit"
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-50")
+def test_the_conversation_that_is_named_counts_before_all(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            await made.queued(conversation="conv_named", max_hops=3)
+            attempt = await running(made, "t1", "codex", "1@1", conversation="conv_1")
+            caller = caller_at("t1", attempt.id)
+            assert await belongs_to(made, call(caller, conversation="conv_named")) == ("conv_named", 3)
+            with pytest.raises(Refusal) as caught:
+                await belongs_to(made, call(caller, conversation="conv_nobodys"))
+            assert caught.value.code == "unknown_conversation"
+
+    asyncio.run(story())
