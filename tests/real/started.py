@@ -148,9 +148,15 @@ class StartingWorld(World):
         assert ended["state"] == "delivered", ended
         return ended
 
-    def begun(self, agent: str, text: str = "remember blue [[reply noted]]") -> str:
-        """A session that had one turn, and that nobody has open."""
-        return str(self.answer(agent, text)["to_session"])
+    def begun(self, *agents: str) -> list[str]:
+        """Sessions that had one turn each, and that nobody has open; that they have one, files tell within a second (SE-14)."""
+        sent = [self.send(agent, f"remember {agent} [[reply noted]]")["delivery_id"] for agent in agents]
+        sessions = []
+        for ended in map(self.ended, sent):
+            assert (ended["state"], ended["reply_preview"]) == ("delivered", "noted"), ended
+            sessions.append(str(ended["to_session"]))
+            self.wait_session(sessions[-1])
+        return sessions
 
     # what runs
 

@@ -28,8 +28,7 @@ old_claude = pytest.mark.parametrize("version", [CLAUDE_VERSIONS[0], pytest.para
 def test_a_claude_panel_asks_sessions_that_nobody_has_open(starting: StartingWorld) -> None:
     world = starting
     texts = {"codex": "[[reply the colour is blue]]", "grok": "[[reply the colour is green]]"}
-    sent = {agent: world.send(agent, f"remember {agent} [[reply noted]]") for agent in texts}
-    sessions = {agent: world.ended(receipt["delivery_id"])["to_session"] for agent, receipt in sent.items()}
+    sessions = dict(zip(texts, world.begun(*texts), strict=True))
     panel = world.panel("claude")
     for agent, text in texts.items():
         session = sessions[agent]
@@ -58,7 +57,7 @@ def test_a_claude_panel_asks_sessions_that_nobody_has_open(starting: StartingWor
 def test_a_codex_panel_asks_a_claude_that_may_not_do_all_of_it(tmp_path: Path, home: Path, version: str) -> None:
     """What nobody approved is denied, the answer comes all the same, and says so."""
     with StartingWorld(tmp_path, home, claude=version) as world:
-        session = world.begun("claude")
+        (session,) = world.begun("claude")
         panel = world.panel("codex")
         made = world.work / "made"
         script = f'tool Bash {{"command": "touch {made}"}} ;; reply done without it'
@@ -67,7 +66,7 @@ def test_a_codex_panel_asks_a_claude_that_may_not_do_all_of_it(tmp_path: Path, h
         asked = panel.wait_turn(lambda turn: is_reply(turn, "done without it")).asked[0]
         assert re.search(r"^DENIED, .*: Bash$", asked, re.M), asked
         assert not made.exists()
-        assert "remember blue" in world.last_seen("claude")
+        assert "remember claude" in world.last_seen("claude")
         assert world.ended(receipt["delivery_id"])["denied"] == ["Bash"]
 
 
@@ -78,7 +77,7 @@ def test_a_codex_panel_asks_a_claude_that_may_not_do_all_of_it(tmp_path: Path, h
 def test_a_started_turn_is_known_and_its_chain_ends(starting: StartingWorld) -> None:
     """Each asks whom the bridge takes it for and sends on, until no hop is left; nobody names the conversation."""
     world = starting
-    first = world.begun("claude")
+    (first,) = world.begun("claude")
     who = calling("bridge_status")
 
     def sends(agent: str, script: str, **named: object) -> str:

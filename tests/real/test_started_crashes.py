@@ -30,8 +30,7 @@ class Working(NamedTuple):
 
 def begun(world: StartingWorld) -> dict[str, str]:
     """A session of each agent."""
-    sent = {agent: world.send(agent, "remember blue [[reply noted]]")["delivery_id"] for agent in AGENTS}
-    return {agent: str(world.ended(delivery)["to_session"]) for agent, delivery in sent.items()}
+    return dict(zip(AGENTS, world.begun(*AGENTS), strict=True))
 
 
 def working(world: StartingWorld, **more: Any) -> dict[str, Working]:
@@ -55,7 +54,7 @@ def still_usable(world: StartingWorld, sessions: dict[str, str]) -> None:
     for agent, delivery in sent.items():
         ended = world.ended(delivery)
         assert (ended["state"], ended["reply_preview"]) == ("delivered", "yes"), ended
-        assert "remember blue" in world.last_seen(agent)
+        assert f"remember {agent}" in world.last_seen(agent)
     world.nothing_is_left()
 
 

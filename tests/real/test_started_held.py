@@ -67,8 +67,7 @@ def refused(world: StartingWorld, agent: str, session: str, **more: Any) -> dict
 @pytest.mark.requirement("SE-09", "DE-25", "EN-14")
 def test_a_session_in_which_somebody_works(starting: StartingWorld) -> None:
     world = starting
-    sent = {agent: world.send(agent, "remember blue [[reply noted]]")["delivery_id"] for agent in AGENTS}
-    sessions = {agent: str(world.ended(delivery)["to_session"]) for agent, delivery in sent.items()}
+    sessions = dict(zip(AGENTS, world.begun(*AGENTS), strict=True))
     others = {agent: Elsewhere(world, agent, session) for agent, session in sessions.items()}
     try:
         for agent, other in others.items():
@@ -90,7 +89,7 @@ def test_a_session_in_which_somebody_works(starting: StartingWorld) -> None:
 @pytest.mark.requirement("SE-09", "DE-53")
 def test_a_session_in_a_panel_is_reached_there_or_not_at_all(starting: StartingWorld) -> None:
     world = starting
-    session = world.begun("codex")
+    (session,) = world.begun("codex")
     server = world.codex_panel(home="person")
     server.resume_thread(session)
     world.wait_hosted(session)
@@ -108,7 +107,7 @@ def test_a_session_in_a_panel_is_reached_there_or_not_at_all(starting: StartingW
 @pytest.mark.parametrize("agent", TERMINALS)
 def test_a_session_in_a_terminal(starting: StartingWorld, agent: str) -> None:
     world = starting
-    session = world.begun(agent)
+    (session,) = world.begun(agent)
     with terminal(world, agent, session) as pid:
         world.wait_session(session, lambda line: line["held_by_pid"])
         answer = refused(world, agent, session)
