@@ -281,10 +281,12 @@ class Sends:
         What is under way is known here, and counts more than what a started turn was told.
         """
         state = caller.panel.session(caller.session) if caller.panel is not None else None
-        if state is not None:
+        if state is not None and (state.running or state.turn_since):
             running = self._book.attempt(state.running) if state.running else None
+        elif state is not None or caller.headless:  # who calls runs a turn; of one that has just begun a shim may not have told
+            running = self._book.open_attempt_at((caller.agent, caller.session, ""))
         else:
-            running = self._book.open_attempt_at((caller.agent, caller.session, "")) if caller.headless else None
+            running = None
         delivery = self._book.delivery(running.delivery) if running is not None else None
         return delivery.conversation if delivery is not None else caller.conversation
 

@@ -36,6 +36,9 @@ may be a disk that does."""
 _AFTER_SILENCE = 0.2
 """Seconds that a call waits while nothing has been heard since another one gave up."""
 
+_FRESH = 0.25
+"""Seconds for which a sign of life counts."""
+
 _MOST_STORES = 24
 """Stores that are kept at once: each has its watches, and the system has a number of these (128 per user, often)."""
 
@@ -80,6 +83,8 @@ class Indexer:
         """The last look at each store of which this process has told all."""
         self._alive = 0
         """The last question that was answered by a sign of life."""
+        self._pinged = 0
+        """The last question of that kind."""
         self._heard = 0.0
         """When the process last said anything."""
         self._silent = False
@@ -163,10 +168,18 @@ class Indexer:
         """Asks for a look at a store of which nothing is told by itself, else whether there is somebody to tell."""
         if not store.watched and number not in self._answered:
             return _Question(number, store, 0, look=True)  # all of it is being read
+        if store.watched and (self._fresh() or self._alive < self._pinged):
+            return _Question(number, store, self._pinged, look=False)
         self._turn += 1
         look = not store.watched
+        if not look:
+            self._pinged = self._turn
         self._say(Look(number, self._turn) if look else Ping(self._turn))
         return _Question(number, store, self._turn, look)
+
+    def _fresh(self) -> bool:
+        """Whether the process has answered so lately that it need not be asked again: a change gets longer to be told (SE-14)."""
+        return self._alive == self._pinged > 0 and asyncio.get_running_loop().time() - self._heard < _FRESH
 
     def _is_late(self, question: _Question) -> bool:
         answered = self._answered.get(question.number, 0)
@@ -245,6 +258,7 @@ class Indexer:
             log.error("%s", error)
         finally:
             self._process = None
+            self._pinged = self._alive  # nobody answers that any more
             self._answered.clear()
             for store in self._numbers.values():
                 store.ready = store.watched = False  # nobody tells of changes

@@ -36,7 +36,6 @@ SECRET: Final = "what nobody was asked to read"
 NEWEST: Final = CLAUDE_VERSIONS[0]
 
 pytestmark = pytest.mark.requirement("EN-14", "MC-25")
-both = pytest.mark.parametrize("name", [f"{kind}-{version}" for kind in ("stub", "real") for version in CLAUDE_VERSIONS])
 newest = pytest.mark.parametrize(
     "name",
     [
@@ -132,7 +131,7 @@ def answered(turn: Ended, text: str) -> str:
     return turn.said.session
 
 
-@both
+@newest
 def test_a_conversation_begins_and_goes_on(terminal: Terminal) -> None:
     session = answered(terminal.run("hello [[say one]]"), "one")
     assert HEADLESS.hindrance(terminal.store, session) is None
@@ -149,7 +148,7 @@ def test_a_conversation_begins_and_goes_on(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DE-14")
-@both
+@newest
 def test_no_text_is_a_command_or_reads_a_file(terminal: Terminal) -> None:
     outside = terminal.home.path / "secret.txt"
     outside.write_text(SECRET, encoding="utf-8")

@@ -228,7 +228,8 @@ def test_a_turn_that_is_killed(grok: Agent, tmp_path: Path, number: int) -> None
     with grok.begun(f"[[slow {gate} abcdef]]", "", {"GROK_TRACK_HEADLESS": "1"}, new=session) as process:
         gate.reached()
         assert grok.newest(session)
-        assert [holder.pid for holder in live.holders(grok.store, session)] == [process.pid]
+        if grok.real:  # the stub is no program of Grok's
+            assert [holder.pid for holder in live.holders(grok.store, session)] == [process.pid]
         os.killpg(process.pid, number)
         lines, errors = process.communicate(timeout=SLOW)
     said = grok.said(lines, process.returncode, errors, session)

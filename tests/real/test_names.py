@@ -36,7 +36,7 @@ class Asker:
         stores = {"CLAUDE_CONFIG_DIR": ".claude", "CODEX_HOME": ".codex", "GROK_HOME": ".grok"}
         variables = {variable: str(self.home / name) for variable, name in stores.items()}
         own = {"HOME": str(self.home), "CROSS_AGENT_HOME": str(world.state)}
-        self._bridge = Outsider(MCP, {**environment, **own, **variables})
+        self._bridge = Outsider(MCP, {**environment, **own, **variables, "CROSS_AGENT_DISABLE_HEADLESS": "1"})
         self.sessions()
 
     def sees(self, home: Home) -> None:

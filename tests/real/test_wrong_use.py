@@ -56,7 +56,7 @@ def test_mistakes_are_named_and_cost_nothing(world: World, name: str) -> None:
     )
     assert "conv_0" in error
     status = caller.call("bridge_status")
-    assert status["deliveries"] == {"pending": [], "earlier": []}
+    assert status["deliveries"] == {"pending": [], "earlier": [], "watching_for_late_answers": []}
 
     receipt = caller.call("send_to_codex", message=f"{PREFACE}[[reply by its name]]", session_id="low TIDE")
     assert (receipt["target_session_id"], receipt["hop"]) == (third.session, 1)

@@ -127,8 +127,8 @@ async def running(made: Engine, session: str, agent: str, instance: str, **field
     return attempt
 
 
-def caller_at(session: str, attempt: str) -> Caller:
-    return caller_in(World().opens(SessionState(session, running=attempt), agent="codex"))
+def caller_at(session: str, attempt: str, **state: Any) -> Caller:
+    return caller_in(World().opens(SessionState(session, running=attempt, **state), agent="codex"))
 
 
 @pytest.mark.requirement("DE-50")
@@ -138,6 +138,8 @@ def test_a_send_out_of_a_turn_that_was_injected_belongs_to_its_conversation(tmp_
             attempt = await running(made, "t1", "codex", "1@1", conversation="conv_1")
             caller = caller_at("t1", attempt.id)
             assert await belongs_to(made, call(caller)) == ("conv_1", 2)
+            assert await belongs_to(made, call(caller_at("t1", ""))) == ("conv_1", 2), "its shim has not told of it yet"
+            assert (await belongs_to(made, call(caller_at("t1", "", turn_since=1.0))))[1] == 4, "a person's, while it waits"
             other = caller_at("t2", "")
             assert (await belongs_to(made, call(other)))[1] == 4, "a turn of its person's begins a new one"
             await running(made, "t9", "codex", "1@1", conversation="conv_1")
