@@ -39,7 +39,8 @@ def child_environment(
     Args:
         baseline: kept with the delivery; volatile: what was not written down.
         settings: the caller's `CROSS_AGENT_*`.
-        session: the conversation that it runs in, where that is known before.
+        session: the conversation that it runs in; empty where the agent chooses its id: that it was started is told all the
+            same, or what such a turn sends would be a conversation of its own, with a fresh budget of hops (DE-50).
         trusted_path: of the caller's PATH only directories that stand here too are passed on (DE-54); empty: all.
     """
     environment = {name: value for name, value in baseline.items() if is_baseline(name)}
@@ -47,8 +48,7 @@ def child_environment(
     environment.update({name: value for name, value in settings.items() if is_setting(name) and name not in _OF_THE_CALLER})
     if "PATH" in environment or trusted_path:
         environment["PATH"] = bounded_path(environment.get("PATH", ""), trusted_path)
-    if session:
-        environment["CROSS_AGENT_SELF_SESSION"] = f"{agent}:{session}"
+    environment["CROSS_AGENT_SELF_SESSION"] = f"{agent}:{session}"
     environment["CROSS_AGENT_CONVERSATION_ID"] = conversation
     return environment
 

@@ -66,9 +66,8 @@ def test_exactly_the_callers_baseline_and_what_was_named(world: Turns, agent: st
     delivery = world.ended(receipt)
     found = read(seen)
     assert not [name for name, value in found.items() if "secret-" in value or "password-11" in value]
-    own = {"CROSS_AGENT_CONVERSATION_ID": receipt["conversation_id"]}
-    if agent != "codex":  # whose thread has no id before it is there
-        own["CROSS_AGENT_SELF_SESSION"] = f"{agent}:{delivery['session']}"
+    chosen = "" if agent == "codex" else delivery["session"]  # whose thread has no id before it is there
+    own = {"CROSS_AGENT_CONVERSATION_ID": receipt["conversation_id"], "CROSS_AGENT_SELF_SESSION": f"{agent}:{chosen}"}
     settings = {name: value for name, value in found.items() if name.startswith("CROSS_AGENT_") and name not in own}
     assert settings.items() <= {**world.settings, **_marked(), "CROSS_AGENT_CHILD_ENV": "XAI_API_KEY"}.items()
     passed = {**BASELINE, "HTTPS_PROXY": told["HTTPS_PROXY"], "HOME": str(world.user), "XAI_API_KEY": "k"}

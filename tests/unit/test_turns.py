@@ -186,6 +186,12 @@ def test_a_turn_gets_the_baseline_what_was_named_and_who_it_is() -> None:
     }
 
 
+@pytest.mark.requirement("EN-13", "DE-50")
+def test_a_turn_whose_session_has_no_id_yet_is_told_that_it_was_started() -> None:
+    new = child_environment({}, {}, {}, agent="codex", session="", conversation="conv_1", trusted_path="")
+    assert new == {"CROSS_AGENT_SELF_SESSION": "codex:", "CROSS_AGENT_CONVERSATION_ID": "conv_1"}
+
+
 @pytest.mark.requirement("EN-11")
 @given(st.dictionaries(st.sampled_from([*SECRETS, *BASELINE, "HTTP_PROXY", "https_proxy"]), st.text(max_size=5)))
 def test_what_may_not_be_written_down_is_not_kept(told: dict[str, str]) -> None:
