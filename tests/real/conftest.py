@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.real.exchange import World
+from tests.real.started import StartingWorld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,3 +26,10 @@ def world(tmp_path: Path, home: Path) -> Iterator[World]:
         made.close()
         for log in sorted((home / "logs").glob("*.log")):
             print(f"--- {log.name}", log.read_text(encoding="utf-8"), sep="\n")
+
+
+@pytest.fixture
+def starting(tmp_path: Path, home: Path) -> Iterator[StartingWorld]:
+    """A world in which turns are started, with the newest release of each agent."""
+    with StartingWorld(tmp_path, home) as made:
+        yield made
