@@ -83,6 +83,9 @@ _FIRST_HAND_OVER = 3.0
 
 _DAY = 24 * 3600.0
 
+_LAST_STEPS = 2.0
+"""Seconds that an ending broker's own processes get."""
+
 
 class Broker:
     """One generation."""
@@ -165,6 +168,7 @@ class Broker:
             reason = await self._over
         finally:
             self._close()
+            await self._tasks.gone(_LAST_STEPS)
         log.info("ended: %s", reason)
 
     async def _begin_hand_overs(self) -> None:

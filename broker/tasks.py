@@ -24,6 +24,11 @@ class Tasks:
         for task in self._running:
             task.cancel()
 
+    async def gone(self, patience: float) -> None:
+        """Waits, at most ``patience`` seconds, until what was cancelled has ended: in its last steps it lets go of processes."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=patience)
+
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -325,6 +325,7 @@ class World:
             if not gone_within(record.pid, 5):
                 os.kill(record.pid, signal.SIGKILL)
                 gone_within(record.pid, 5)
+        assert "Event loop is closed" not in self.log(), "a broker let go of a process too late"
 
 
 _CLAUDE_ARGUMENTS = (
