@@ -70,14 +70,15 @@ class Book:
         """The hand-over that a session is occupied with: its turn has not ended."""
         for attempt in self._attempts.values():
             delivery = self._deliveries.get(attempt.delivery)
-            if delivery is not None and delivery.target == target:
+            if delivery is not None and (delivery.target == target or _opens(delivery, attempt, target)):
                 return attempt
         return None
 
     def started_turns(self) -> set[tuple[str, str]]:
         """The sessions, by agent and id, in which a turn runs that was started on a command line."""
-        started = [self._deliveries.get(attempt.delivery) for attempt in self._attempts.values() if not attempt.instance]
-        return {(delivery.agent, delivery.session) for delivery in started if delivery is not None}
+        started = [attempt for attempt in self._attempts.values() if not attempt.instance]
+        found = [(attempt, self._deliveries.get(attempt.delivery)) for attempt in started]
+        return {(delivery.agent, delivery.session or attempt.session) for attempt, delivery in found if delivery is not None}
 
     def queue(self, target: tuple[str, str, str]) -> list[Delivery]:
         """What waits for one session, in order."""
@@ -251,3 +252,8 @@ def _rebased(delivery: Delivery) -> Delivery:
     """After a boot: what is left of its time, by the wall clock, on the clock that has begun anew (crash table, row 15)."""
     left = delivery.created + wait_of(delivery.settings) - wall_clock()
     return replace(delivery, deadline=awake_clock() + max(0.0, left))
+
+
+def _opens(delivery: Delivery, attempt: Attempt, target: tuple[str, str, str]) -> bool:
+    """Whether the conversation that an attempt opens is the target: its id may be known before its turn has begun."""
+    return bool(attempt.session) and (delivery.agent, attempt.session, "") == target

@@ -143,6 +143,10 @@ class Carrier:
                 await self._try(queue[0])
 
     async def _try(self, delivery: Delivery) -> None:
+        if FLAG_UNWANTED in delivery.flags:  # it was on its way when it was asked back, and has come back by itself
+            await self._replies.withdrawn(delivery, attempt=None)
+            self.ended(delivery)
+            return
         if self._replies.is_pointless(delivery):
             await self._book.apply(delivery, Event.WITHDRAW)
             self.ended(delivery)

@@ -207,6 +207,7 @@ class Sends:
         guards.check_accepts(selected)
         may = allowed(target.name, target.headless, call.settings, self._grants().values) if target.headless else Allowed()
         conversation, max_hops = self._conversation(call, settings)
+        idle = settings.timeout if call.timeout == DEFAULT_TIMEOUT else call.timeout
         now = wall_clock()
         token = new_token(now)
         identifier = new_delivery_id()
@@ -221,7 +222,7 @@ class Sends:
             hop=0,
             max_hops=max_hops,
             created=now,
-            deadline=awake_clock() + max(call.timeout, settings.patience),
+            deadline=awake_clock() + max(idle, settings.patience),
             target_name=selected.name,
             selected_by=selected.by,
             sender_agent=call.caller.agent,
@@ -237,7 +238,7 @@ class Sends:
             cwd=_directory(call, selected),
             route=PANEL if selected.panel is not None else HEADLESS,
             store=seen.store.path,
-            idle=settings.timeout if call.timeout == DEFAULT_TIMEOUT else call.timeout,
+            idle=idle,
             environment=kept(call.environment),
             unwritten=tuple(sorted(in_memory(call.environment, may.named))),
             withheld=tuple(name for name in call.withheld if name not in may.named),

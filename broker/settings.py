@@ -112,7 +112,7 @@ def caller_settings(values: Mapping[str, str], grants: Grants, own: Mapping[str,
         for name in OF_THE_BROKER
         if values.get(name) and values[name] != own.get(name)
     ]
-    hook = (values.get("CROSS_AGENT_UI_HOOK") or "auto").strip().lower()
+    hook = hook_of(values)
     return CallerSettings(
         max_hops=_at_most(values, "max_hops", grants.max_hops, DEFAULT_MAX_HOPS, notes),
         max_exchanges=_at_most(values, "max_exchanges", grants.max_exchanges, DEFAULT_MAX_EXCHANGES, notes),
@@ -168,6 +168,15 @@ def late_watch_of(values: Mapping[str, str]) -> float:
 
 def active_window(values: Mapping[str, str]) -> float:
     return max(0.0, 60 * _as_number(values.get("CROSS_AGENT_ACTIVE_WINDOW_MIN"), DEFAULT_ACTIVE / 60))
+
+
+def uses_panels(values: Mapping[str, str]) -> bool:
+    return hook_of(values) != "off"
+
+
+def hook_of(values: Mapping[str, str]) -> str:
+    """How panels are used: ``auto``, ``off``, ``require``, ``require-live``."""
+    return (values.get("CROSS_AGENT_UI_HOOK") or "auto").strip().lower()
 
 
 def scope_of(values: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from broker.deliveries import Attempt, Delivery, Kind
 from broker.routes import Handing, Reach, Unreachable, Wait
 from broker.routes.headless import HeadlessRoute
 from broker.routes.panel import PanelRoute
+from broker.settings import uses_panels
 
 _CLOSED = ("panel_closed",)
 """Ends of the first route after which the second one is tried: nobody holds the session any more."""
@@ -28,6 +29,8 @@ class Routes:
     async def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
         if delivery.kind is not Kind.REQUEST:
             return await self._panel.reach(delivery, waited)
+        if not uses_panels(delivery.settings):
+            return await self._headless.reach(delivery, waited)  # which reaches no session that a panel holds
         if delivery.route == self._headless.name and not (
             delivery.session and self._panel.holds(delivery.agent, delivery.session)
         ):

@@ -16,6 +16,9 @@ from shims.executable import is_real
 from shims.headless import Headless
 from shims.launch import Product
 
+_ASKS = "default"
+"""How agents call the mode that asks for each approval."""
+
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
@@ -62,8 +65,8 @@ def _mode(headless: Headless, values: Mapping[str, str], granted: Mapping[str, s
     if asked not in modes:
         return default
     may = granted.get(_key(headless.mode_setting), "").strip()
-    highest = max(modes.index(may) if may in modes else -1, modes.index(default) if default in modes else -1)
-    if modes.index(asked) <= highest or modes.index(asked) == 0:
+    free = (modes[0], default, _ASKS)  # what asks for approvals is denied what needs one, for nobody is there
+    if modes.index(asked) <= max(modes.index(mode) for mode in (*free, may) if mode in modes):
         return asked
     notes.append(_how(headless.mode_setting, asked))
     return default
@@ -94,4 +97,7 @@ def find_program(product: Product, binary: str, environment: Mapping[str, str]) 
         return binary if os.path.isabs(binary) and is_real(binary) else None
     on_path = (os.path.join(place, product.program) for place in path_of(environment))
     found = next((place for place in on_path if is_real(place)), None)
-    return found or find_real(product, environment, environment.get("HOME", ""))
+    if found:
+        return found
+    home = os.path.expanduser("~")  # whose programs are run needs no word of the caller's
+    return find_real(product, {"PATH": environment.get("PATH", ""), "HOME": home}, home)

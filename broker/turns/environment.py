@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 
-from broker.baseline import is_baseline, is_proxy, is_setting
+from broker.baseline import carries_credentials, is_baseline, is_proxy, is_setting
 
 _OF_THE_CALLER = frozenset(("CROSS_AGENT_SELF", "CROSS_AGENT_SELF_SESSION", "CROSS_AGENT_CONVERSATION_ID"))
 
@@ -21,7 +21,11 @@ def kept(environment: Mapping[str, str]) -> dict[str, str]:
 
 def in_memory(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
     """What of it must not be written down: proxies, and what the caller's registration has ``named``."""
-    return {name: value for name, value in environment.items() if is_proxy(name) or (name in named and not is_setting(name))}
+    return {
+        name: value
+        for name, value in environment.items()
+        if (is_proxy(name) and not carries_credentials(value)) or (name in named and not is_setting(name))
+    }
 
 
 def child_environment(

@@ -28,6 +28,9 @@ from shims.headless import Said
 
 NEVER = "never"
 
+FORBIDDEN = "forbidden"
+"""The code of a turn that was not started since the broker had decided so."""
+
 _OVER = ".over"
 """What the name of a directory ends with that is being removed."""
 
@@ -105,6 +108,10 @@ class TurnFiles:
         """Decides that the agent is never started; False: it has been. Raises OSError when neither can be told."""
         os.makedirs(self.path, 0o700, exist_ok=True)
         return self._claim(NEVER)
+
+    def is_forbidden(self) -> bool:
+        """Whether it has been decided that the agent is never started."""
+        return self._read("claim") == NEVER.encode()
 
     def runner(self) -> ProcessId | None:
         """The runner, None while it has not said who it is."""

@@ -21,11 +21,16 @@ from broker.closing import closes_with
 from broker.failpoints import fail_point
 from broker.paths import find_home
 from broker.processes import ProcessId
-from broker.turns.files import Ended, Run, TurnFiles
+from broker.turns.files import FORBIDDEN, Ended, Run, TurnFiles
 from broker.turns.group import below, kill
 from shims.agent import Found
 from shims.headless import Headless, Output, Said
 from shims.presence import living
+
+_ECHOED = "its turn failed; the agent's own words on that hold the message, and are left out"
+
+_QUOTED = 24
+"""Characters in a row that the words of an agent have in common with the message when they quote it (EN-24)."""
 
 INACTIVE = "inactive"
 TOLD = "told"
@@ -39,6 +44,9 @@ _BLOCK = 1 << 16
 _LONGEST_LINE = 64 << 20
 _LONGEST_OUTPUT = 1 << 28
 """Bytes of output that are kept: what it says is known without them, unless the runner dies."""
+
+_LEAVE = 5.0
+"""Seconds for what is left of the output when the agent is gone: what it has left behind may write for ever."""
 
 _LAST_WORDS = 1 << 16
 _LOOK = 15.0
@@ -73,6 +81,7 @@ class Runner:
         self._stopped = ""
         self._failure = ""
         self._told = False
+        self._text = b""
         self._unsaid = memoryview(b"")
         """What the agent has not read yet of the text."""
         self._wake, wake_end = os.pipe()
@@ -89,9 +98,13 @@ class Runner:
         before = self._newest(self._run.session)
         self._files.before(before)
         self._attend(*self._start())
+        if self._failure == FORBIDDEN:
+            return Ended(Said(code=FORBIDDEN, untouched=True), None)
         if self._failure:
             return Ended(Said(code="cannot_start", reason=self._failure, untouched=True), None)
         said = self._output.closed(self._status or 0, self._words.decode(errors="replace"))
+        if said.reason and _quotes(said.reason, self._text):
+            said = said._replace(reason=_ECHOED)
         return Ended(self._completed(said, before), self._status, self._stopped)
 
     def _newest(self, session: str) -> str | None:
@@ -103,9 +116,9 @@ class Runner:
 
     def _completed(self, said: Said, before: str | None) -> Said:
         """With the turn's id, and the answer as the agent's records have it by that (`Said.turn`)."""
-        newest = self._newest(said.session)
+        newest = self._newest(said.session or self._run.expected)
         if newest and before is not None and newest != before:
-            said = said._replace(turn=newest)
+            said = said._replace(turn=newest, untouched=False)  # whatever the output says, it got in
         if not said.turn or not said.ended or said.code:
             return said
         record = import_module(f"shims.{self._run.agent}.sessions").record(self._run.store, said.session, said.turn)
@@ -124,13 +137,14 @@ class Runner:
 
     def _start(self) -> tuple[int, int, int]:
         """The ends of the agent's input and output; `_failure` says why it could not be started."""
+        with open(self._files.prompt, "rb") as prompt:
+            self._text = prompt.read()
         in_end, text = os.pipe()
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         failed, failed_end = os.pipe()
         if not self._run.by_file:
-            with open(self._files.prompt, "rb") as prompt:
-                self._unsaid = memoryview(prompt.read())
+            self._unsaid = memoryview(self._text)
         fail_point("runner.start.before")
         self._pid = os.fork()
         if self._pid == 0:
@@ -158,7 +172,7 @@ class Runner:
             environment = {name: os.environ[name] for name in run.names if name in os.environ}
             fail_point("runner.exec.before")
             if not self._files.claim():
-                os.write(failed, b"the broker has given it up")
+                os.write(failed, FORBIDDEN.encode())
                 os._exit(127)
             fail_point("runner.exec.after")
             os.execve(run.argv[0], run.argv, environment)
@@ -204,9 +218,10 @@ class Runner:
                     idle, known = 0.0, grown
                 if idle >= self._run.idle:
                     self._stop(INACTIVE)
-            while self._read(out, kept.fileno()):
+            leave = time.monotonic() + _LEAVE
+            while self._read(out, kept.fileno()) and time.monotonic() < leave:
                 pass
-        while self._read_words(err):
+        while self._read_words(err) and time.monotonic() < leave:
             pass
         if self._buffer:
             self._feed(bytes(self._buffer))
@@ -316,6 +331,13 @@ def _forget_signals() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _quotes(words: str, text: bytes) -> bool:
+    """Whether an agent's words on a failure hold a part of the message."""
+    message = " ".join(text.decode(errors="replace").split())
+    words = " ".join(words.split())
+    return any(words[at : at + _QUOTED] in message for at in range(max(0, len(words) - _QUOTED) + 1) if len(words) >= _QUOTED)
 
 
 def _signal(group: int, number: int) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -39,12 +40,13 @@ ROUTE = "headless"
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
 
-_AGAIN = 1.0
+_AGAIN = 10.0
+"""Seconds until one looks again whether the agent lets a turn begin that it has refused, since somebody holds the session."""
 
 _DIED_EARLY = "what should run its turn died before it had begun, each time"
 
-_STARTS = 3
-"""Attempts of one delivery after which a turn that was never started is given up."""
+_TRIES = 4
+"""Attempts of one delivery that came to nothing for one reason, after which it is given up."""
 
 
 class Hands(Protocol):
@@ -79,6 +81,8 @@ class StartedTurns:
         """Attempts that are being started, that run, or whose end is being written down."""
         self._told: dict[str, str] = {}
         """Why a turn was ended from here."""
+        self._tries: Counter[tuple[Fate, str]] = Counter()
+        """How often a delivery's turn could not be begun, by why."""
         self._ending = ""
         self._news = asyncio.Event()
         """Set when a turn is over, and then replaced."""
@@ -124,10 +128,12 @@ class StartedTurns:
         self._under_way.add(attempt.id)
         try:
             runner = await asyncio.shield(asyncio.to_thread(self._spawn, files, run, prompt, environment))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # there is no runner, and none will come
             self._over(attempt.id)
-            log.error("%s: no runner: %s", attempt.id, error.strerror)
-            await self._never_started(attempt.id, files, f"no process could be started for it: {error.strerror}")
+            log.error("%s: no runner: %s", attempt.id, type(error).__name__)
+            why = error.strerror if isinstance(error, OSError) else "its environment holds what none can hold"
+            refused = Verdict(Fate.REFUSED, code="cannot_start", reason=f"no process could be started for it: {why}")
+            self._spawn_task(self._conclude(attempt.id, refused, files))
             return
         self._spawn_task(self._attend(attempt.id, files, runner))
 
@@ -138,8 +144,8 @@ class StartedTurns:
             self._under_way.add(attempt.id)
             self._spawn_task(self._adopt(attempt))
         for name in _entries(self._root):
-            if name not in attempts:
-                self._files(name).remove()
+            if name.startswith("att_") and name not in attempts:
+                _clear(self._files(name))
 
     def stop(self, attempt: str, reason: str) -> bool:
         """Ends a turn with its whole group; False: none runs."""
@@ -175,14 +181,9 @@ class StartedTurns:
         fail_point("broker.turn.after")
         return runner
 
-    async def _never_started(self, attempt: str, files: TurnFiles, reason: str) -> None:
-        if not await asyncio.to_thread(files.forbid):
-            return
-        await self._conclude(attempt, Verdict(Fate.REFUSED, code="cannot_start", reason=reason), files)
-
     async def _adopt(self, attempt: Attempt) -> None:
         files = self._files(attempt.id)
-        if await asyncio.to_thread(files.forbid):
+        if await asyncio.to_thread(_is_never_started, files):
             log.info("%s was never started", attempt.id)
             await self._conclude(attempt.id, Verdict(Fate.NEVER), files)
             self._over(attempt.id)
@@ -211,7 +212,12 @@ class StartedTurns:
             if ended is not None and (ended.stopped or ended.said.code != NOTHING_RAN):  # who was stopped is not tried again
                 await self._conclude(attempt, verdict.of_ended(ended), files)
             else:
-                await self._conclude(attempt, await self._judged(attempt, files, begun, ended), files)
+                judged = await self._judged(attempt, files, begun, ended)
+                if judged.fate is Fate.NEVER and attempt in self._told:
+                    judged = Verdict(
+                        Fate.REFUSED, code="stopped", reason=f"its turn was ended before it began: {self._told[attempt]}"
+                    )
+                await self._conclude(attempt, judged, files)
         finally:
             self._over(attempt)
 
@@ -264,8 +270,11 @@ class StartedTurns:
         if ended is None:
             child = await asyncio.to_thread(files.claimed)
             log.warning("%s: its runner died; its agent was %s", attempt, child)
+            if child is None and await asyncio.to_thread(_is_never_started, files):
+                return Verdict(Fate.NEVER)
+            child = child or await asyncio.to_thread(files.claimed)
             if child is None:
-                return Verdict(Fate.NEVER if await asyncio.to_thread(files.forbid) else Fate.UNKNOWN)
+                return Verdict(Fate.UNKNOWN)
             await end_group(child, headless.interrupt)
         said = ended.said if ended is not None else await self._reader.output(delivery.agent, files.out, found.session)
         said = said._replace(begun=said.begun or begun)
@@ -304,17 +313,22 @@ class StartedTurns:
                         await self._settle(found, delivery, judged)
                     except IllegalStepError as error:
                         log.info("%s: settled meanwhile: %s", delivery.id, error)
-        await asyncio.to_thread(files.remove)
+        await asyncio.to_thread(_clear, files)
 
     async def _settle(self, attempt: Attempt, delivery: Delivery, judged: Verdict) -> None:
         hands = self._listening()
-        if judged.fate is Fate.NEVER and len(self._book.store.attempts_of(delivery.id)) >= _STARTS:
-            judged = Verdict(Fate.REFUSED, code="cannot_start", reason=_DIED_EARLY)
+        if judged.fate in _TRIED_AGAIN:
+            self._tries[judged.fate, delivery.id] += 1
+            if self._tries[judged.fate, delivery.id] >= _TRIES:
+                never = Verdict(Fate.REFUSED, code="cannot_start", reason=_DIED_EARLY)
+                judged = never if judged.fate is Fate.NEVER else judged._replace(fate=Fate.REFUSED)
         if judged.fate is Fate.NEVER or (judged.fate is Fate.HELD and delivery.state is State.DELIVERING):
             event = Event.NEVER if judged.fate is Fate.NEVER else Event.BUSY
             await self._book.apply(delivery, event, attempt=replace(attempt, open=False))
             hands.again_in(0.0 if judged.fate is Fate.NEVER else _AGAIN, delivery)
             return
+        for fate in _TRIED_AGAIN:
+            self._tries.pop((fate, delivery.id), None)
         if judged.fate in (Fate.ANSWERED, Fate.NO_ANSWER) and delivery.state is State.DELIVERING:
             delivery = await hands.taken(delivery, attempt, judged.session or attempt.session, "")
             attempt = self._book.attempt(attempt.id) or attempt
@@ -341,6 +355,8 @@ class StartedTurns:
         self._tasks.spawn(work)
 
 
+_TRIED_AGAIN = (Fate.NEVER, Fate.HELD)
+
 _EVENTS = {Fate.NO_ANSWER: Event.ENDED, Fate.REFUSED: Event.REFUSED, Fate.HELD: Event.REFUSED, Fate.UNKNOWN: Event.UNPROVEN}
 
 
@@ -362,3 +378,15 @@ def _entries(directory: str) -> list[str]:
         return os.listdir(directory)
     except FileNotFoundError:
         return []
+
+
+def _is_never_started(files: TurnFiles) -> bool:
+    """Whether it is decided, by now, that the agent is never started."""
+    return files.forbid() or files.is_forbidden()
+
+
+def _clear(files: TurnFiles) -> None:
+    try:
+        files.remove()
+    except OSError as error:  # what is left is looked at again by the next broker
+        log.warning("%s is left behind: %s", files.path, error.strerror)

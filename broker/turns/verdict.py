@@ -9,12 +9,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from broker.turns.files import Ended
+from broker.turns.files import FORBIDDEN, Ended
 from shims.agent import Found, Record
 from shims.headless import Said
 
 INACTIVE = "inactive"
 TOLD = "told"
+DONE = "done"
 KILLED = "killed_by_timeout"
 
 
@@ -51,13 +52,17 @@ def of_ended(ended: Ended) -> Verdict:
     said = ended.said
     if said.ended and not said.code and said.text.strip():
         return Verdict(Fate.ANSWERED, said.session, said.text, denied=said.denied, later=said.later, turn=said.turn)
+    if said.code == FORBIDDEN:
+        return Verdict(Fate.NEVER)
     if said.untouched:
         return Verdict(Fate.HELD if said.code == "session_held" else Fate.REFUSED, said.session, "", said.code, said.reason)
     if ended.stopped == INACTIVE:
         return Verdict(
             Fate.NO_ANSWER, said.session, "", KILLED, "its turn gave no sign of life for its whole idle limit and was ended"
         )
-    if ended.stopped:
+    if ended.stopped == TOLD:  # by nobody here: as at a shutdown
+        return Verdict(Fate.NO_ANSWER, said.session, "", "interrupted", "what ran its turn was told to end, and the turn with it")
+    if ended.stopped and ended.stopped != DONE:
         return Verdict(Fate.NO_ANSWER, said.session, "", "stopped", f"its turn was ended: {ended.stopped}")
     if said.code:
         return Verdict(Fate.NO_ANSWER, said.session, "", said.code, said.reason, denied=said.denied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -10,14 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.baseline import carries_credentials
+from broker.deliveries import Attempt, Event, State
 from broker.turns import verdict
-from broker.turns.allowed import allowed
+from broker.turns.allowed import allowed, find_program
 from broker.turns.environment import bounded_path, child_environment, in_memory, kept
-from broker.turns.files import Ended, Run, TurnFiles
+from broker.turns.files import FORBIDDEN, Ended, Run, TurnFiles
+from broker.turns.program import _quotes
+from broker.turns.started import StartedTurns
 from broker.turns.unwritten import Unwritten
 from broker.turns.verdict import Fate
 from shims.agent import Found, Record, agents
 from shims.headless import Said
+from tests.unit.engine import engine
 
 RUN = Run("claude", "/s", "", "x", ("/bin/true", "-p"), False, "/", ("HOME",), 600.0)
 
@@ -126,7 +131,10 @@ def test_what_came_of_a_turn_is_read_as_it_was_written(
         (Ended(Said(code="unknown_session", untouched=True), 1), Fate.REFUSED, "unknown_session"),
         (Ended(Said(code="session_held", untouched=True), None), Fate.HELD, "session_held"),
         (Ended(Said(begun=True), -9, "inactive"), Fate.NO_ANSWER, verdict.KILLED),
-        (Ended(Said(begun=True), -9, "told"), Fate.NO_ANSWER, "stopped"),
+        (Ended(Said(begun=True), -9, "the broker is stopped"), Fate.NO_ANSWER, "stopped"),
+        (Ended(Said(begun=True), -9, verdict.TOLD), Fate.NO_ANSWER, "interrupted"),
+        (Ended(Said(begun=True), -9, verdict.DONE), Fate.NO_ANSWER, "interrupted"),
+        (Ended(Said(code=FORBIDDEN, untouched=True), None), Fate.NEVER, ""),
         (Ended(Said(), 0), Fate.NO_ANSWER, "interrupted"),
     ],
 )
@@ -247,6 +255,17 @@ def test_what_gives_power_needs_a_grant() -> None:
 
 
 @pytest.mark.requirement("DE-54")
+def test_what_asks_for_every_approval_needs_none() -> None:
+    for agent in agents().values():
+        headless = agent.headless
+        assert headless is not None
+        free = headless.modes[: headless.modes.index("default") + 1] if "default" in headless.modes else headless.modes[:1]
+        for mode in free:
+            may = allowed(agent.name, headless, {headless.mode_setting: mode}, {})
+            assert (may.mode, may.notes) == (mode, ())
+
+
+@pytest.mark.requirement("DE-54")
 def test_what_is_stricter_needs_none() -> None:
     for agent in agents().values():
         headless = agent.headless
@@ -254,3 +273,96 @@ def test_what_is_stricter_needs_none() -> None:
         may = allowed(agent.name, headless, {headless.mode_setting: headless.modes[0]}, {})
         assert (may.mode, may.notes) == (headless.modes[0], ())
         assert allowed(agent.name, headless, {headless.mode_setting: "nonsense"}, {}).mode == headless.default_mode
+
+
+@pytest.mark.requirement("EN-11", "DE-54")
+def test_a_proxy_with_a_password_is_passed_on_only_where_it_is_granted() -> None:
+    told = {"HTTPS_PROXY": "http://u:secret@proxy:1", "HTTP_PROXY": "http://proxy:1"}
+    assert in_memory(told, ()) == {"HTTP_PROXY": "http://proxy:1"}
+    assert in_memory(told, ("HTTPS_PROXY",)) == told
+
+
+@pytest.mark.requirement("DE-54")
+def test_no_program_is_run_that_the_caller_alone_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by a variable for shims, nor in a home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    evil = tmp_path / ".grok" / "bin" / "grok"
+    evil.parent.mkdir(parents=True)
+    evil.write_text("#!/bin/sh\n")
+    evil.chmod(0o755)
+    environment = {"PATH": "/nowhere", "HOME": str(tmp_path), "CROSS_AGENT_REAL_GROK": str(evil)}
+    headless = agents()["grok"].headless
+    assert headless is not None
+    assert find_program(headless.product, "", environment) != str(evil)
+    assert find_program(headless.product, str(evil), environment) == str(evil), "it was granted"
+    assert find_program(headless.product, "", {**environment, "PATH": str(evil.parent)}) == str(evil)
+
+
+# starting, with files and a database
+
+
+@pytest.mark.requirement("DE-24", "DE-20")
+def test_a_stray_file_stops_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            turns = StartedTurns(str(tmp_path / "turns"), str(tmp_path), made.book, made.reader)
+            (tmp_path / "turns").mkdir()
+            (tmp_path / "turns" / ".DS_Store").write_text("x")
+            (tmp_path / "turns" / "att_old").write_text("no directory")
+            turns.attach(made.carrier)
+            turns.recover()
+            turns.close()
+            assert (tmp_path / "turns" / ".DS_Store").read_text() == "x"
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-20")
+def test_a_disk_that_refuses_a_turn_costs_this_one_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            (tmp_path / "turns").write_text("no directory")
+            turns = StartedTurns(str(tmp_path / "turns"), str(tmp_path), made.book, made.reader)
+            turns.attach(made.carrier)
+            queued = await made.queued(route="headless")
+            attempt = Attempt("att_1", queued.id, "", "", "/h", "s1", 1, route="headless")
+            await made.book.apply(queued, Event.HAND_OVER, attempt=attempt)
+            await turns.start(attempt, RUN, b"text", {})
+            for _ in range(1000):
+                if (after := made.store.delivery(queued.id)) is not None and after.state is State.FAILED:
+                    break
+                await asyncio.sleep(0.01)
+            assert after is not None
+            assert (after.state, after.error_code, after.handed_over) == (State.FAILED, "cannot_start", False)
+            assert made.book.open_attempts() == []
+            turns.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-04", "DE-53")
+def test_a_conversation_whose_id_is_known_before_its_turn_begins_is_held_by_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            queued = await made.queued(session="", instance="dlv", route="headless")
+            attempt = Attempt("att_1", queued.id, "", "", "/h", "new", 1, route="headless")
+            await made.book.apply(queued, Event.HAND_OVER, attempt=attempt)
+            assert made.book.open_attempt_at(("claude", "new", "")) == attempt
+            assert made.book.open_attempt_at(("claude", "other", "")) is None
+            assert made.book.started_turns() == {("claude", "new")}
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("EN-24")
+@pytest.mark.parametrize(
+    ("words", "quotes"),
+    [
+        ("error: cannot parse `the quick  brown fox jumps over`", True),
+        ("error: the quick brown", False),
+        ("", False),
+        ("Not logged in. Please run /login", False),
+    ],
+)
+def test_an_agent_that_quotes_the_message_in_its_words_is_not_quoted(words: str, quotes: bool) -> None:
+    assert _quotes(words, b"Look: the quick brown fox\njumps over the lazy dog") is quotes
