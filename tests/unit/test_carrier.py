@@ -199,3 +199,25 @@ def test_an_order_that_slept_with_the_machine_is_too_late_and_its_message_is_not
             assert after is not None and after.state is state
 
     asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-26")
+def test_what_was_asked_back_on_its_way_and_comes_back_by_itself_is_not_sent_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            request = await made.queued()
+            made.carrier.begin()
+            await _handed_over(made, 1)
+            await made.carrier.withdraw(request.id)
+            seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            made.carrier.staged(StageReport(1, made.route.handed_over[0].id, StageName.NEVER), seen)
+            await asyncio.wait_for(seen, PATIENCE)
+            for _ in range(1000):
+                after = made.store.delivery(request.id)
+                if after is not None and after.state is State.WITHDRAWN:
+                    break
+                await asyncio.sleep(0.01)
+            assert after is not None and after.state is State.WITHDRAWN
+            assert len(made.route.handed_over) == 1
+
+    asyncio.run(story())
