@@ -191,6 +191,12 @@ class Indexer:
             now = asyncio.get_running_loop().time()
             self._watchdog = asyncio.get_running_loop().call_at(now + self._patience, self._look_after, self._process, now)
 
+    def _calm(self) -> None:
+        """It has said something; nobody needs to wake up for it."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+
     def _look_after(self, process: asyncio.subprocess.Process, asked: float) -> None:
         self._watchdog = None
         if process is not self._process or self._heard >= asked:
@@ -251,6 +257,7 @@ class Indexer:
             while data := await process.stdout.read(_READ):
                 self._heard = asyncio.get_running_loop().time()
                 self._silent = False
+                self._calm()
                 for frame in frames.feed(data):
                     self._take(frame, fresh, begun)
                     await asyncio.sleep(0)  # decoding takes a moment: others get theirs
