@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+_LOOKS = 1000
+"""Beginnings of an id that are looked at one by one."""
+
 _TOKEN = re.compile(r"\breq_[0-9]{10,16}_[0-9a-f]{6}\b")
 
 
@@ -23,8 +26,17 @@ def closing_line(answer: str) -> str:
 
 def closing_token(answer: str) -> str | None:
     """The request id that ``answer`` belongs to, None when its closing line names none."""
-    found = _TOKEN.findall(closing_line(answer))
-    return found[-1] if found else None
+    line = closing_line(answer)
+    end = len(line)
+    for _ in range(_LOOKS):  # from the end: the line may have a million characters, and the loop must not wait for all of them
+        at = line.rfind("req_", 0, end)
+        if at < 0:
+            return None
+        if found := _TOKEN.match(line, at):
+            return found[0]
+        end = at + 3
+    every = _TOKEN.findall(line)
+    return every[-1] if every else None
 
 
 def closes_with(answer: str | None, token: str) -> bool:
