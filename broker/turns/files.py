@@ -31,6 +31,9 @@ NEVER = "never"
 FORBIDDEN = "forbidden"
 """The code of a turn that was not started since the broker had decided so."""
 
+INACTIVE, TOLD, DONE = "inactive", "told", "done"
+"""Why a runner has ended its turn: no sign of life, an order, an answer that was there and an agent that stayed."""
+
 _OVER = ".over"
 """What the name of a directory ends with that is being removed."""
 

@@ -2,8 +2,8 @@
 
 Owns the agent's process group, its output, and the clock of its inactivity. Needs no broker: it is told what to do by the
 files of the turn (`broker.turns.files`, whose directory is its argument), and tells what happened there. SIGTERM ends the
-turn. Runs isolated; it is the last one to look whether anybody holds the session, right before
-the agent is started (DE-52, DE-53).
+turn. Runs isolated; it is the last one to look whether anybody holds the session, right before the agent is started (DE-52,
+DE-53).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.closing import closes_with
 from broker.failpoints import fail_point
 from broker.paths import find_home
 from broker.processes import ProcessId
-from broker.turns.files import FORBIDDEN, Ended, Run, TurnFiles
+from broker.turns.files import DONE, FORBIDDEN, INACTIVE, TOLD, Ended, Run, TurnFiles
 from broker.turns.group import below, kill
 from shims.agent import Found
 from shims.headless import Headless, Output, Said
@@ -32,9 +32,6 @@ _ECHOED = "its turn failed; the agent's own words on that hold the message, and 
 _QUOTED = 24
 """Characters in a row that the words of an agent have in common with the message when they quote it (EN-24)."""
 
-INACTIVE = "inactive"
-TOLD = "told"
-DONE = "done"
 
 _LINGER = 5.0
 """Seconds that an agent gets to end by itself whose answer is there, closed as it was asked to be: Claude Code 2.1.332 stays for

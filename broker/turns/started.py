@@ -28,7 +28,7 @@ from broker.replies import FLAG_KILLED, Replies
 from broker.tasks import Tasks
 from broker.turns import verdict
 from broker.turns.bell import Bell
-from broker.turns.files import Ended, Run, TurnFiles
+from broker.turns.files import TOLD, Ended, Run, TurnFiles
 from broker.turns.orphans import end_group
 from broker.turns.verdict import Fate, Verdict
 from shims.agent import Found, Record, agent
@@ -207,7 +207,7 @@ class StartedTurns:
             if isinstance(runner, subprocess.Popen):
                 await asyncio.to_thread(runner.wait)
             ended = await asyncio.to_thread(files.ended)
-            if ended is not None and ended.stopped == verdict.TOLD:
+            if ended is not None and ended.stopped == TOLD:
                 ended = ended._replace(stopped=self._told.get(attempt, ended.stopped))
             if ended is not None and (ended.stopped or ended.said.code != NOTHING_RAN):  # who was stopped is not tried again
                 await self._conclude(attempt, verdict.of_ended(ended), files)

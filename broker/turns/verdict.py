@@ -9,13 +9,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from broker.turns.files import FORBIDDEN, Ended
+from broker.turns.files import DONE, FORBIDDEN, INACTIVE, TOLD, Ended
 from shims.agent import Found, Record
 from shims.headless import Said
 
-INACTIVE = "inactive"
-TOLD = "told"
-DONE = "done"
 KILLED = "killed_by_timeout"
 
 

@@ -15,7 +15,7 @@ from broker.deliveries import Attempt, Event, State
 from broker.turns import verdict
 from broker.turns.allowed import allowed, find_program
 from broker.turns.environment import bounded_path, child_environment, in_memory, kept
-from broker.turns.files import FORBIDDEN, Ended, Run, TurnFiles
+from broker.turns.files import DONE, FORBIDDEN, TOLD, Ended, Run, TurnFiles
 from broker.turns.program import _quotes
 from broker.turns.started import StartedTurns
 from broker.turns.unwritten import Unwritten
@@ -132,8 +132,8 @@ def test_what_came_of_a_turn_is_read_as_it_was_written(
         (Ended(Said(code="session_held", untouched=True), None), Fate.HELD, "session_held"),
         (Ended(Said(begun=True), -9, "inactive"), Fate.NO_ANSWER, verdict.KILLED),
         (Ended(Said(begun=True), -9, "the broker is stopped"), Fate.NO_ANSWER, "stopped"),
-        (Ended(Said(begun=True), -9, verdict.TOLD), Fate.NO_ANSWER, "interrupted"),
-        (Ended(Said(begun=True), -9, verdict.DONE), Fate.NO_ANSWER, "interrupted"),
+        (Ended(Said(begun=True), -9, TOLD), Fate.NO_ANSWER, "interrupted"),
+        (Ended(Said(begun=True), -9, DONE), Fate.NO_ANSWER, "interrupted"),
         (Ended(Said(code=FORBIDDEN, untouched=True), None), Fate.NEVER, ""),
         (Ended(Said(), 0), Fate.NO_ANSWER, "interrupted"),
     ],
