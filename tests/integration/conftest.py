@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.brokers import Brokers
+from tests.integration.command_lines import Turns
 from tests.integration.editor import Editor
 from tests.integration.installation import LAUNCHERS, Installation, Shim, install, make_child
 from tests.integration.processes import appears
@@ -53,6 +54,17 @@ def world(request: pytest.FixtureRequest, home: Path) -> Iterator[World]:
     built = World(home, None if cold else request.getfixturevalue("brokers"))
     try:
         yield built
+    finally:
+        built.close()
+
+
+@pytest.fixture
+def turns(home: Path, brokers: Brokers) -> Iterator[Turns]:
+    """A world in which turns may be started, and of which none is left behind."""
+    built = Turns(home, brokers)
+    try:
+        yield built
+        assert built.left() == []
     finally:
         built.close()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 
 from broker import failpoints
 from broker.cli.calls import call
-from tests.integration.brokers import Brokers
 from tests.integration.command_lines import Turns
 from tests.integration.lines import Json
 from tests.integration.processes import gone_within
@@ -47,13 +45,8 @@ def mostly(usual: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def world(home: Path, brokers: Brokers) -> Iterator[Turns]:
-    built = Turns(home, brokers)
-    try:
-        yield built
-        assert built.left() == []
-    finally:
-        built.close()
+def world(turns: Turns) -> Turns:
+    return turns
 
 
 def truthful(world: Turns, agent: str, receipt: Json, marker: str) -> Json:

@@ -15,20 +15,14 @@ import pytest
 
 from broker.processes import identify
 from shims.presence import PresenceRecord
-from tests.integration.brokers import Brokers
 from tests.integration.command_lines import STORES, Turns
 from tests.integration.test_crash import open_gate
 from tests.integration.test_headless import each_agent
 
 
 @pytest.fixture
-def world(home: Path, brokers: Brokers) -> Iterator[Turns]:
-    built = Turns(home, brokers)
-    try:
-        yield built
-        assert built.left() == []
-    finally:
-        built.close()
+def world(turns: Turns) -> Turns:
+    return turns
 
 
 @pytest.mark.requirement("DE-04", "DE-02", "DE-03")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from broker.cli.calls import stop_broker
 from broker.errors import CrossAgentError
-from tests.integration.brokers import Brokers
 from tests.integration.command_lines import Turns
 from tests.integration.processes import gone_within
 from tests.integration.test_crash import open_gate
@@ -21,13 +18,8 @@ pytestmark = pytest.mark.requirement("EN-06")
 
 
 @pytest.fixture
-def world(home: Path, brokers: Brokers) -> Iterator[Turns]:
-    built = Turns(home, brokers)
-    try:
-        yield built
-        assert built.left() == []
-    finally:
-        built.close()
+def world(turns: Turns) -> Turns:
+    return turns
 
 
 def test_it_refuses_and_lists_what_is_open(world: Turns) -> None:
