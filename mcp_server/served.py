@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import VERSION
+from broker.beside import beside_the_loop
 from broker.errors import CrossAgentError, Fenced, InternalError
 from mcp_server import packing, surface
 
@@ -185,7 +186,8 @@ class _Session:
 
         async def drain() -> None:
             async for message in from_server:
-                self._send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                answer = message.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+                self._send(await beside_the_loop(_characters(answer), _line, answer))
 
         async with sdk.anyio.create_task_group() as group:
             group.start_soon(feed)
@@ -287,6 +289,21 @@ def _parse(sdk: _Sdk, data: bytes) -> Any:
             raise ValueError("a text that belongs to no call")
         arguments["message"] = text
     return message
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _characters(value: Any) -> int:
+    """How long the texts in ``value`` are together: what writing it as JSON takes the time for."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_characters, value.values()))
+    if isinstance(value, list):
+        return sum(map(_characters, value))
+    return 0
 
 
 def _encodable(value: Any) -> Any:
