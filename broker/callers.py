@@ -37,6 +37,8 @@ class Caller:
         stores: each agent's data directory as this caller sees it (SE-13).
         headless: it is a turn that the broker has started on the command line; conversation: what that turn was told it
             belongs to (EN-13).
+        within: the session in whose turn the caller's agent was started, by its shell: a forgetful peer opens no fresh
+            budget through another agent (DE-50).
     """
 
     agent: str = ""
@@ -47,6 +49,7 @@ class Caller:
     stores: Mapping[str, str] = field(default_factory=dict)
     headless: bool = False
     conversation: str = ""
+    within: tuple[str, str] | None = None
 
     @property
     def window(self) -> ProcessId | None:
@@ -152,12 +155,24 @@ def _by_evidence(
     nearest = between[0]
     origin, told = _said(nearest, meta, environment, in_shell=in_shell)
     caller = _in_no_panel(nearest, origin, told, descent, panels)
+    started = descent.started.environment if descent.started is not None else environment
     if panel is None and len(between) == 1:  # an agent that another one has started has inherited what it was told
-        started = descent.started.environment if descent.started is not None else environment
         caller = caller or _by_self_session(nearest, started, panels, turns)
         if caller is not None and (caller.agent, caller.session) in turns:
-            caller = replace(caller, headless=True, conversation=started.get(CONVERSATION, ""))
-    return caller or Caller(nearest.name, "", "the program that started the call")
+            return replace(caller, headless=True, conversation=started.get(CONVERSATION, ""))
+    caller = caller or Caller(nearest.name, "", "the program that started the call")
+    return replace(caller, within=_turn_above(started, panel, turns))
+
+
+def _turn_above(
+    environment: Mapping[str, str], panel: Panel | None, turns: AbstractSet[tuple[str, str]]
+) -> tuple[str, str] | None:
+    """The session whose turn started the caller's agent; None: none does now, or it cannot be told which."""
+    name, _, session = environment.get(SELF_SESSION, "").partition(":")
+    if (name, session) in turns:
+        return name, session
+    busy = [state for state in panel.sessions if state.running or state.turn_since] if panel is not None else []
+    return (panel.agent, busy[0].id) if panel is not None and len(busy) == 1 and busy[0].running else None
 
 
 def _in_panel(panel: Panel, described: Agent, origin: Origin, told: str, held: str) -> Caller:

@@ -287,7 +287,7 @@ class Sends:
         elif state is not None or caller.headless:  # who calls runs a turn; of one that has just begun a shim may not have told
             running = self._book.open_attempt_at((caller.agent, caller.session, ""))
         else:
-            running = None
+            running = self._book.open_attempt_at((*caller.within, "")) if caller.within is not None else None
         delivery = self._book.delivery(running.delivery) if running is not None else None
         return delivery.conversation if delivery is not None else caller.conversation
 

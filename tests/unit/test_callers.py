@@ -467,6 +467,37 @@ def test_a_panel_and_what_an_agent_has_started_are_no_started_turn(table: Table,
         assert (found.headless, found.conversation) == (False, "")
 
 
+@pytest.mark.requirement("DE-50")
+def test_an_agent_in_the_shell_of_a_started_turn_is_within_it_while_it_runs(table: Table, world: World) -> None:
+    own = {"CROSS_AGENT_SELF_SESSION": "claude:s1"}
+    outer = parent(table.line(*TERMINAL))
+    inner = table.below(outer, "/bin/sh", "/opt/codex", "/usr/bin/python3")
+    table.environments |= {outer.pid: own, parent(inner).pid: own}
+    assert caller(world, inner, turns=STARTED).within == ("claude", "s1")
+    assert caller(world, inner).within is None, "a terminal that such a turn has opened outlives it"
+
+
+@pytest.mark.requirement("DE-50")
+@pytest.mark.parametrize(
+    ("sessions", "within"),
+    [
+        ((S("s1", running="a1", turn_since=1.0),), ("claude", "s1")),
+        ((S("s1", running="a1", turn_since=1.0), S("s2")), ("claude", "s1")),
+        ((S("s1", turn_since=1.0),), None),
+        ((S("s1", running="a1", turn_since=1.0), S("s2", turn_since=1.0)), None),
+        ((S("s1"),), None),
+    ],
+    ids=["ours", "ours-beside-an-idle-one", "the-humans", "either", "none"],
+)
+def test_an_agent_in_the_shell_of_a_panel_is_within_the_turn_that_runs_there(
+    table: Table, world: World, sessions: tuple[S, ...], within: tuple[str, str] | None
+) -> None:
+    _, behind = shim(table, world, *sessions)
+    inner = table.below(parent(behind), "/bin/sh", "/opt/codex", "/usr/bin/python3")
+    found = caller(world, inner)
+    assert (found.agent, found.panel, found.within) == ("codex", None, within)
+
+
 # Whose data directory
 
 

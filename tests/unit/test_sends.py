@@ -173,6 +173,18 @@ def test_a_send_out_of_a_turn_that_was_started_belongs_to_its_conversation(tmp_p
 
 
 @pytest.mark.requirement("DE-50")
+def test_an_agent_in_the_shell_of_a_turn_spends_the_hops_of_that_turn(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            nested = Caller("grok", "g1", "made up", within=("codex", "t1"))
+            assert (await belongs_to(made, call(nested)))[1] == 4
+            await running(made, "t1", "codex", "", conversation="conv_1")
+            assert await belongs_to(made, call(nested)) == ("conv_1", 2)
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("DE-50")
 def test_the_conversation_that_is_named_counts_before_all(tmp_path: Path) -> None:
     async def story() -> None:
         async with engine(tmp_path) as made:
