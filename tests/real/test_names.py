@@ -73,7 +73,15 @@ class Asker:
         assert session in refused["error"] and "not open" in refused["error"]
 
     def finds_nobody(self, agent: str, name: str) -> None:
-        assert self.send(agent, name)["code"] == "unknown_session"
+        """Soon: Claude Code writes a new name into its registry up to 50 ms after its transcript, and until then has both."""
+
+        def look() -> str:
+            nobodys = {"conversation_id": "conv_000000000000"}  # whoever is found gets nothing
+            code: str = self._bridge.call(f"send_to_{agent}", message="-", session_id=name, **nobodys)["code"]
+            assert code in ("unknown_session", "unknown_conversation")
+            return code
+
+        until(look, lambda code: code == "unknown_session")
 
     def close(self) -> None:
         self._bridge.close()
