@@ -1,6 +1,7 @@
 """A Claude-like agent that sends when its person speaks, and says when the answer is there. ``asker.py … <session> <fifo>``.
 
-A word of its person's is the id of the session that it writes to, by the MCP server that ``ASKER_SERVER`` names (JSON).
+A word of its person's is the id of the session that it writes to, by the tool ``ASKER_TOOL`` of the MCP server that
+``ASKER_SERVER`` names (JSON). Its message is ``ASKER_MESSAGE``.
 """
 
 import json
@@ -49,7 +50,7 @@ while chunk := os.read(0, 1 << 20):
             else:
                 began = time.monotonic_ns()
                 target = message["message"]["content"]
-                arguments = {"message": "x" * 2048, "session_id": target}
-                call("tools/call", name="send_to_claude", arguments=arguments)
+                arguments = {"message": os.environ["ASKER_MESSAGE"], "session_id": target}
+                call("tools/call", name=os.environ["ASKER_TOOL"], arguments=arguments)
             text = {"type": "result", "subtype": "success", "is_error": False, "result": "ok", "session_id": session}
             say({**text, "uuid": "0", "user_message_uuids": [message.get("uuid")]})
