@@ -18,6 +18,7 @@ from tests.real.homes import MARK, ClaudeHome
 from tests.real.outsider import Outsider
 from tests.real.panels import ClaudePanel
 from tests.real.panels.record import WAIT
+from tests.real.releases import newest_first
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +29,7 @@ pytestmark = pytest.mark.requirement("EN-20")
 
 
 def each(kind: str, versions: tuple[str, ...]) -> list[Any]:
-    """The newest in every run, the others in a full one."""
-    names = [f"{kind}-{version}" for version in versions]
-    return [names[0], *(pytest.param(name, marks=pytest.mark.full) for name in names[1:])]
+    return newest_first([f"{kind}-{version}" for version in versions])
 
 
 CLAUDE = each("claude", CLAUDE_VERSIONS)

@@ -13,9 +13,10 @@ import pytest
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS, GROK_VERSIONS
 from tests.real.exchange import MCP, World, until
 from tests.real.outsider import Outsider
+from tests.real.releases import every
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.real.homes import Home
@@ -97,12 +98,6 @@ def asker(world: World) -> Iterator[Asker]:
 def begin(party: Party) -> None:
     party.say("first words [[say noted]]")
     party.wait_turns(1)
-
-
-def every(versions: Sequence[str]) -> pytest.MarkDecorator:
-    """The newest release in every run, the others in a full one."""
-    newest, *others = versions
-    return pytest.mark.parametrize("version", [newest, *(pytest.param(other, marks=pytest.mark.full) for other in others)])
 
 
 @pytest.mark.requirement("SE-01", "SE-24", "SE-20", "SE-14")

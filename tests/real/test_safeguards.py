@@ -11,6 +11,7 @@ from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS
 from tests.real.exchange import FAILED, PREFACE, REPLY, Occupation, World, assert_turns, is_message, is_notice, is_reply, until
 from tests.real.panels.record import WAIT
 from tests.real.party import Turn, calling
+from tests.real.releases import every, newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,9 @@ def is_call(turn: Turn) -> bool:
 
 
 @pytest.mark.requirement("SH-41", "SH-52", "DE-11", "DE-31", "DE-37")
-@pytest.mark.parametrize("name", [*(f"claude-{v}" for v in CLAUDE_VERSIONS), *(f"codex-{v}" for v in CODEX_VERSIONS)])
+@pytest.mark.parametrize(
+    "name", [*newest_first([f"claude-{v}" for v in CLAUDE_VERSIONS]), *newest_first([f"codex-{v}" for v in CODEX_VERSIONS])]
+)
 @pytest.mark.parametrize("state", ["tool", "approval"])
 def test_message_that_a_busy_session_never_took_is_taken_back(world: World, name: str, state: str) -> None:
     target = world.open(name, shell="ask" if state == "approval" else "allow")
@@ -201,7 +204,7 @@ def test_peer_cannot_make_claude_read_a_file(world: World, version: str, secret:
 
 
 @pytest.mark.requirement("DE-14", "SH-42", "DE-10")
-@claude_versions
+@every(CLAUDE_VERSIONS)
 @pytest.mark.parametrize("text", ["/clear", "/context", "/rename Stolen", "/nonsense of a peer"])
 def test_peer_cannot_give_claude_a_command(world: World, version: str, text: str) -> None:
     target, sender = world.claude(version), world.codex()

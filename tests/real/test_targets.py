@@ -9,12 +9,12 @@ import pytest
 from tests.real.binaries import CLAUDE_VERSIONS, CODEX_VERSIONS
 from tests.real.exchange import World, is_message, is_reply
 from tests.real.party import CodexParty
+from tests.real.releases import every
 
 if TYPE_CHECKING:
     from tests.real.party import Party
 
 claude_versions = pytest.mark.parametrize("version", CLAUDE_VERSIONS)
-codex_versions = pytest.mark.parametrize("version", CODEX_VERSIONS)
 
 MESSAGE: Final = (
     "a message for whoever that is, longer than a summary that would hold its script; it goes on until here [[reply it is me]]"
@@ -108,7 +108,7 @@ def test_claude_panel_with_a_conversation_opens_no_other(world: World) -> None:
 
 
 @pytest.mark.requirement("SH-54", "SH-56", "SE-40", "DE-02")
-@codex_versions
+@every(CODEX_VERSIONS)
 @pytest.mark.parametrize("used", [False, True], ids=["first", "further"])
 def test_codex_panel_opens_a_new_thread(world: World, version: str, used: bool) -> None:
     panel, asking = world.codex_panel(version), world.claude()

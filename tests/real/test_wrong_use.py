@@ -8,6 +8,7 @@ import pytest
 
 from tests.real.exchange import PREFACE, REPLY, World, is_message, is_reply
 from tests.real.party import CodexParty, Turn, calling
+from tests.real.releases import newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from tests.real.panels import CodexPanel
     from tests.real.party import Party
 
-AGENTS: Final = ("claude-2.1.332", "claude-2.1.197", "codex-0.171.0", "codex-0.147.0")
+CLAUDE: Final = ("claude-2.1.332", "claude-2.1.197")
+CODEX: Final = ("codex-0.171.0", "codex-0.147.0")
 LIMIT: Final = 1_000_000
 
-every_client = pytest.mark.parametrize("name", AGENTS)
+every_client = pytest.mark.parametrize("name", [*newest_first(CLAUDE), *newest_first(CODEX)])
 
 
 def refused(answer: dict[str, Any], code: str) -> str:
@@ -85,7 +87,7 @@ def test_message_over_the_limit_is_refused_and_one_at_the_limit_arrives(world: W
 @pytest.mark.requirement("DE-50", "DE-45", "DE-10", "DE-13")
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("claude-2.1.332", "codex-0.171.0"), ("codex-0.154.0", "claude-2.1.197"), ("codex-0.147.0", "codex-0.147.0")],
+    newest_first([("claude-2.1.332", "codex-0.171.0"), ("codex-0.154.0", "claude-2.1.197"), ("codex-0.147.0", "codex-0.147.0")]),
 )
 def test_ping_pong_ends_when_the_hops_are_spent(world: World, one: str, other: str) -> None:
     a, b = world.open(one), world.open(other, home="other")
