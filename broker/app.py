@@ -43,6 +43,7 @@ from broker.rendezvous import (
     withdraw_record,
 )
 from broker.routes.choice import Routes
+from broker.routes.door import DoorRoute
 from broker.routes.headless import HeadlessRoute
 from broker.routes.panel import PanelRoute
 from broker.sends import Sends
@@ -113,10 +114,12 @@ class Broker:
         self._turns = StartedTurns(home.turns, home.root, self._book, self._reader)
         panel = PanelRoute(home, self._panels, self._peers, self.generation)
         headless = HeadlessRoute(self._turns, panel.holds, self._current_grants, self._unwritten)
-        self._route = Routes(panel, headless)
+        self._door = DoorRoute(home.root, self._book)
+        self._route = Routes(panel, self._door, headless)
         self._carrier = Carrier(self._book, self._pins, self._route, self._reader, self.generation)
         self._turns.attach(self._carrier)
         self._settlement = Settlement(self._book, self._carrier, panel, self._panels, self._reader)
+        self._door.attach(self._carrier, self._settlement.handed_in)
         self._mcp = McpSessions()
         self._gathered = asyncio.Event()
         self._tasks = Tasks(log)
@@ -126,7 +129,7 @@ class Broker:
         self._late = Late(self._book, self._reader, self._carrier.replies, self._indexer.open, self._runs_turn)
         sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
         startable = partial(headless.reach, waited=0.0)
-        sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route.is_live, startable)
+        sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route, startable)
         self._service = Service(
             home,
             self._panels,
@@ -177,6 +180,7 @@ class Broker:
         finally:  # whatever is wrong with one shim's record, the others are served
             self._gathered.set()
             self._turns.recover()
+            self._door.recover()
             self._settlement.recover()
             self._carrier.begin()
         for described in agents().values():
@@ -391,6 +395,7 @@ class Broker:
         self._late.close()
         self._carrier.close()
         self._turns.close()
+        self._door.close()
         self._settlement.close()
         self._tasks.cancel()
         self._events.close()

@@ -28,7 +28,7 @@ from broker.settings import wait_of
 from broker.tasks import Tasks
 from broker.watch import Watch
 from broker.wire import StageName, StageReport
-from shims.agent import agent
+from shims.agent import agent, agents
 
 log = logging.getLogger("broker.carrier")
 
@@ -49,11 +49,13 @@ class Carrier:
         self._pins = pins
         self._route = route
         self._generation = generation
-        self._replies = Replies(book, route.is_live, self.carry)
+        self._replies = Replies(book, route.way_back, self.carry)
         self._watch = Watch(book, route, reader, self._replies, self)
         self._locks: defaultdict[Target, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._waiting_since: dict[str, tuple[str, float]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._asked_back: set[str] = set()
+        """Deliveries that were asked back at their deadline, and have not come."""
         self._tasks = Tasks(log)
         self._open_for_business = False
 
@@ -241,6 +243,13 @@ class Carrier:
             await self._rejected(delivery, attempt, report.code)
         # LOST: the instance's end is told by the kernel, and `settlement` looks at the records then
 
+    async def held_by_peer(self, attempt_id: str, note: str) -> None:
+        """The agent has the message, and a person there is asked about it: that is no delivery yet (LD-02)."""
+        attempt = self._book.attempt(attempt_id)
+        delivery = self._book.delivery(attempt.delivery) if attempt is not None else None
+        if delivery is not None and delivery.state is State.DELIVERING:
+            await self._book.annotate(delivery, peer_note=note)
+
     async def taken(self, delivery: Delivery, attempt: Attempt, session: str, turn: str) -> Delivery:
         attempt = self._book.advanced(attempt, Evidence.TAKEN, session=session, turn=turn)
         if delivery.state is not State.DELIVERING:
@@ -350,6 +359,9 @@ class Carrier:
                 await self._tell_progress(delivery)
             else:
                 # What has begun meanwhile can't be taken back: then there is progress to tell of.
+                if attempt.by_door and identifier in self._asked_back:
+                    await self._tell_progress(delivery)
+                self._asked_back.add(identifier)
                 self._route.withdraw(attempt)
                 loop = asyncio.get_running_loop()
                 self._timers[identifier] = loop.call_later(_WITHDRAW_AGAIN, self._due, identifier)
@@ -357,7 +369,7 @@ class Carrier:
     async def _tell_progress(self, delivery: Delivery) -> None:
         """The turn runs, for however long; its sender is told once, when it can read (DE-30)."""
         if delivery.kind is Kind.REQUEST:
-            idle = self._route.is_idle(delivery.sender_agent, delivery.sender_session)
+            idle = await self._route.is_idle(delivery.sender_agent, delivery.sender_store, delivery.sender_session)
             await self._replies.still_working(delivery, "the peer is at work on it", to_sender=idle)
 
     def again_in(self, seconds: float, delivery: Delivery) -> None:
@@ -365,6 +377,7 @@ class Carrier:
         asyncio.get_running_loop().call_later(seconds, self.drive, delivery.target)
 
     def _stop_timers(self, identifier: str) -> None:
+        self._asked_back.discard(identifier)
         self._watch.stop(identifier)
         timer = self._timers.pop(identifier, None)
         if timer is not None:
@@ -385,6 +398,8 @@ def _composed(delivery: Delivery, body: str) -> str:
 
 
 _REFUSALS = {
+    **{code: words for described in agents().values() for door in described.doors for code, words in door.explains.items()},
+    "door_failed": "the agent's own door could not be spoken through",
     "closed": "the panel was closed before it could take the message",
     "session_closed": "the session was closed before it could take the message",
     "not_accepting": "the panel takes no messages",

@@ -163,6 +163,8 @@ class Delivery:
     sender_agent: str = ""
     sender_session: str = ""
     sender_cwd: str = ""
+    sender_store: str = ""
+    """Its agent's data directory, as the sender sees it."""
     token: str = ""
     """`req_…`: what an answer closes with; empty when none is awaited."""
     key: str = ""
@@ -203,6 +205,8 @@ class Delivery:
     progress_delivery: str = ""
     progress_note: str = ""
     """What is told of a turn that takes long, whether or not anybody was there to read it."""
+    peer_note: str = ""
+    """What keeps it waiting in the agent's hands, in words."""
     late_reply: str = ""
     """The delivery of the answer that came after the end."""
 
@@ -227,7 +231,8 @@ class Attempt:
     id: str
     delivery: str
     instance: str
-    """`pid@start` of the shim; empty for a turn that is started, whose runner its files name."""
+    """`pid@start` of the shim, or of the agent's process for a door of its own; empty for a turn that is started, whose runner
+    its files name."""
     child: str
     """`pid@start` of the agent behind it, empty when unknown."""
     store: str
@@ -238,6 +243,11 @@ class Attempt:
     turn: str = ""
     created: float = 0.0
     route: str = "panel"
+
+    @property
+    def by_door(self) -> bool:
+        """Whether the agent itself had it from us: then its process is instance and child."""
+        return bool(self.instance) and self.instance == self.child
 
 
 def new_delivery_id() -> str:

@@ -6,15 +6,13 @@ DE-47, DE-50, DE-51, DE-55, SE-29). Each refusal has a code, says what happened,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil
 
 from broker.callers import Caller
 from broker.envelope import FRAME_AT_MOST, shown
 from broker.errors import Refusal
-from broker.processes import ProcessId
 from broker.resolve import Selected
-from broker.routes import Reach, Unreachable, Wait
+from broker.routes import Held, Open, Reach, Unreachable, Wait
 from broker.settings import CallerSettings
 from shims.agent import Agent, SameAgent, agents
 
@@ -89,11 +87,17 @@ def check_not_self(caller: Caller, selected: Selected) -> None:
         )
 
 
-def check_reachable(selected: Selected, holders: Sequence[ProcessId], settings: CallerSettings) -> None:
-    """A session that no message gets to is said to be so, with who holds it, and nothing is opened in its place."""
+def check_reachable(selected: Selected, found: Open | Held | None, settings: CallerSettings) -> None:
+    """A session that no message gets to is said to be so, with who holds it, and nothing is opened in its place.
+
+    Args:
+        found: what leads to it where no panel does; None: nobody holds it.
+    """
     product = selected.target.product
     name = f" (“{shown(selected.name)}”)" if selected.name else ""
     session = f"{product} session {selected.session}{name}"
+    if isinstance(found, Open):
+        return
     if selected.panel is not None:
         if not settings.use_panels:
             raise Refusal(
@@ -101,11 +105,11 @@ def check_reachable(selected: Selected, holders: Sequence[ProcessId], settings: 
                 f"{session} is open in a panel, which this registration does not use (CROSS_AGENT_UI_HOOK=off)",
                 "Remove CROSS_AGENT_UI_HOOK from the registration, or close the panel.",
             )
-    elif holders:
+    elif isinstance(found, Held):
         raise Refusal(
             "session_held",
-            f"{session} is known, but process {holders[0].pid} holds it, which no message reaches",
-            "Close it there, open it in an editor panel, or name another session: list_agent_sessions shows which are open.",
+            f"{session} is known, but process {found.process.pid} holds it, which no message reaches: {found.reason}",
+            f"{found.remedy} Or name another session: list_agent_sessions shows which are open.",
         )
     elif not settings.headless or selected.target.headless is None:
         raise Refusal(

@@ -11,7 +11,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 _PROC = sys.platform == "linux"
@@ -111,19 +111,20 @@ def argv(pid: int) -> list[str]:
         return []
 
 
-def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
-    """Those of ``names`` that ``pid`` was started with, None where it cannot be told. Nothing else of it is kept."""
+def variables(pid: int, wanted: Collection[str] | Callable[[str], bool]) -> dict[str, str] | None:
+    """Those names ``wanted`` that ``pid`` was started with, None where it cannot be told. Nothing else of it is kept."""
+    is_wanted = wanted if callable(wanted) else wanted.__contains__
     if _PROC:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")]
         except OSError:
             return None
-        return {name: value for name, _, value in reversed(entries) if name in names}  # of two, the first counts
+        return {name: value for name, _, value in reversed(entries) if is_wanted(name)}  # of two, the first counts
     import psutil
 
     try:
-        return {name: value for name, value in psutil.Process(pid).environ().items() if name in names}
+        return {name: value for name, value in psutil.Process(pid).environ().items() if is_wanted(name)}
     except psutil.Error:
         return None
 

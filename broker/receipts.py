@@ -13,6 +13,7 @@ from broker.clock import wall_clock
 from broker.deliveries import Delivery
 from broker.envelope import shown
 from broker.resolve import Selected
+from broker.routes import Open
 from broker.turns.started import ROUTE as HEADLESS
 
 _DORMANT = 24 * 3600.0
@@ -22,11 +23,19 @@ _IDLE_POLICY = "a turn without output and without growth of its transcript for s
 
 
 def warnings(
-    caller: Caller, selected: Selected, *, returns: bool, runs: bool, notes: Sequence[str], changes: Sequence[str]
+    caller: Caller,
+    selected: Selected,
+    opened: Open | None,
+    *,
+    returns: bool,
+    runs: bool,
+    notes: Sequence[str],
+    changes: Sequence[str],
 ) -> list[dict[str, str]]:
     """What the caller should know, by code and text.
 
     Args:
+        opened: the door of the agent's by which it is reached, where no panel holds it.
         returns: a message reaches the caller's session live at this moment.
         runs: the session, which no panel holds, runs a turn that was started here.
         notes: what was asked for and is not granted; changes: what of the text was changed.
@@ -41,13 +50,17 @@ def warnings(
     if selected.by == "new":
         where = "in the panel" if selected.panel is not None else "on the command line, where nobody watches it"
         warn("new_conversation", f"No conversation was there to go on with: the message opens a new one {where}.")
-    elif selected.panel is None:
+    elif selected.panel is None and opened is None:
         warn("not_open", "The session is not open: its turn runs on the command line, without anybody to approve anything.")
-    if (selected.state is not None and selected.state.turn_since) or runs:
+    if _runs_turn(selected, opened, runs):
         warn("peer_busy", "The peer is in the middle of a turn; the message waits for its end.")
     elif selected.state is not None and selected.state.queue_paused:
         warn("peer_paused", "The peer's last turn was interrupted: the message waits until somebody speaks in its panel.")
-    if _dormant(selected):
+    elif opened is not None and opened.paused:
+        warn("peer_paused", "The peer's last turn was interrupted: the message waits until somebody speaks there.")
+    if opened is not None and opened.waits_for:
+        warn("peer_awaits_person", f"The peer waits for the person at it: {shown(opened.waits_for)}.")
+    if opened is None and _dormant(selected):
         warn("peer_dormant", "Nobody has that session open, and nothing moved in it for over 24 h: is it the one you mean?")
     if caller.headless:
         warn(
@@ -72,9 +85,16 @@ def warnings(
 
 
 def receipt(
-    delivery: Delivery, selected: Selected, ahead: Sequence[Delivery], *, returns: bool, runs: bool, warned: list[dict[str, str]]
+    delivery: Delivery,
+    selected: Selected,
+    opened: Open | None,
+    ahead: Sequence[Delivery],
+    *,
+    returns: str,
+    runs: bool,
+    warned: list[dict[str, str]],
 ) -> dict[str, Any]:
-    """Every field of DE-02, but for the hop, which is only known when it is spent."""
+    """Every field of DE-02, but for the hop, which is only known when it is spent. ``returns``: the route back, or empty."""
     now = wall_clock()
     state = selected.state
     approval = state.approval if state is not None else None
@@ -96,14 +116,14 @@ def receipt(
         "route": delivery.route,
         "sender_agent": delivery.sender_agent or None,
         "reply_lands_in_session": delivery.sender_session or None,
-        "return_panel_available_now": returns,
-        "return_route": "panel" if returns else None,
+        "return_panel_available_now": bool(returns),
+        "return_route": returns or None,
         "queue_depth": len(ahead),
         "peer_queue": {
             "ahead": len(ahead),
             "oldest_seconds": int(now - ahead[0].created) if ahead else 0,
-            "runs_turn": bool(state is not None and state.turn_since) or runs,
-            "awaits_approval": approval.tool if approval is not None else None,
+            "runs_turn": _runs_turn(selected, opened, runs),
+            "awaits_approval": approval.tool if approval is not None else (opened.waits_for or None) if opened else None,
         },
         "will_create_session": not delivery.session,
         "target_last_activity_seconds_ago": _ago(now, _last_activity(selected)),
@@ -112,6 +132,10 @@ def receipt(
         "warnings": warned,
         "warning": " ".join(warning["text"] for warning in warned),
     }
+
+
+def _runs_turn(selected: Selected, opened: Open | None, runs: bool) -> bool:
+    return runs or bool(selected.state is not None and selected.state.turn_since) or bool(opened is not None and opened.busy)
 
 
 def receipt_for(key: str, delivery: Delivery) -> dict[str, Any]:

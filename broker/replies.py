@@ -7,10 +7,10 @@ are never answered, spend no hop and start no process. What may still come after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from broker import envelope
 from broker.beside import beside_the_loop
@@ -20,10 +20,15 @@ from broker.closing import closes_with, closing_token, without_closing_token
 from broker.deliveries import Attempt as AttemptRecord
 from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
 from broker.envelope import Sender, Thread
-from broker.settings import wait_of
+from broker.settings import uses_doors, wait_of
 from broker.store import Transaction
 from broker.watches import LateWatch, watch_after
 from shims.agent import agent
+
+
+class WayBack(Protocol):
+    def __call__(self, agent: str, store: str, session: str, *, doors: bool) -> Awaitable[str]: ...
+
 
 PREVIEW = 2000
 """Characters of an answer that stay on the record (DE-23)."""
@@ -46,13 +51,13 @@ class Replies:
     """Ends requests, and sends word of it.
 
     Args:
-        is_live: whether a session can be reached live.
+        way_back: the route by which a session can be reached live: (agent, store, session, doors) → name, or empty.
         carry: begins to carry a delivery that has been recorded.
     """
 
-    def __init__(self, book: Book, is_live: Callable[[str, str], bool], carry: Callable[[Delivery], None]) -> None:
+    def __init__(self, book: Book, way_back: WayBack, carry: Callable[[Delivery], None]) -> None:
         self._book = book
-        self._is_live = is_live
+        self._way_back = way_back
         self._carry = carry
         self.begin_watch: Callable[[LateWatch], None] = lambda _: None
         """Told of each watch that an end has left, when it is in the database."""
@@ -114,7 +119,7 @@ class Replies:
         confirmed = closes_with(answer, request.token)
         text = without_closing_token(answer, request.token) if confirmed else answer
         body = await _framed(request, text, confirmed=confirmed, recovered=recovered, late=True)
-        returns = self._returns(request)
+        returns = await self._returns(request)
         message = self._message(request, Kind.LATE, text)
         flags = {FLAG_LATE} | ({FLAG_RECOVERED} if recovered else set()) | (set() if returns else {FLAG_STATUS_ONLY})
         added: list[Delivery] = []
@@ -215,7 +220,7 @@ class Replies:
         **fields: Any,
     ) -> Delivery:
         """Ends a request and records its return message, which says ``words`` in its frame, in one transaction."""
-        returns = self._returns(request)
+        returns = await self._returns(request)
         if not returns:
             flags = flags | {FLAG_STATUS_ONLY}
         message = self._message(request, kind, words)
@@ -251,9 +256,12 @@ class Replies:
             self.begin_watch(watch)
         return ended
 
-    def _returns(self, request: Delivery) -> bool:
+    async def _returns(self, request: Delivery) -> bool:
         """Whether a message finds its way back at this moment (DE-41)."""
-        return bool(request.sender_session) and self._is_live(request.sender_agent, request.sender_session)
+        if not request.sender_session:
+            return False
+        doors = uses_doors(request.settings)
+        return bool(await self._way_back(request.sender_agent, request.sender_store, request.sender_session, doors=doors))
 
     def _go_out(self, messages: list[Delivery]) -> None:
         """They are in the database."""
@@ -293,6 +301,7 @@ class Replies:
             updated=now,
             summary=envelope.summary(words),
             cwd=request.sender_cwd,
+            store=request.sender_store,
             settings=request.settings,
         )
 

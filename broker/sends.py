@@ -13,7 +13,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from broker import envelope, guards, receipts
 from broker.beside import beside_the_loop
@@ -24,8 +24,8 @@ from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Delivery, Kind, State, new_conversation_id, new_delivery_id, new_token
 from broker.forgery import neutralised
 from broker.pace import Pace
-from broker.resolve import Asked, Selected, resolve
-from broker.routes import Reach, Unreachable, Wait
+from broker.resolve import Asked, Seen, Selected, resolve
+from broker.routes import Held, Open, Reach, Unreachable, Wait
 from broker.routes.panel import PANEL
 from broker.settings import DEFAULT_TIMEOUT, CallerSettings, Grants, caller_settings
 from broker.sight import Sight
@@ -43,6 +43,14 @@ _MAY_GROW_TOO_LONG = 250_000
 _IDLE_POLICY = "a turn without output and without growth of its transcript for so long is ended"
 _REPEAT_WINDOW = 60.0
 """Seconds after the cancellation of a call in which the same call is taken for its repetition (MC-09)."""
+
+
+class Ways(Protocol):
+    """What leads to sessions that are open (`broker.routes.choice.Routes`)."""
+
+    async def find(self, agent: str, store: str, session: str) -> Open | Held | None: ...
+
+    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ class Sends:
     """Accepts sends.
 
     Args:
-        is_live: whether a session can be reached without anything being started.
+        routes: what leads to sessions that are open.
         startable: whether a turn could be started for a delivery at this moment.
     """
 
@@ -98,14 +106,14 @@ class Sends:
         carrier: Carrier,
         sight: Sight,
         grants: Callable[[], Grants],
-        is_live: Callable[[str, str], bool],
+        routes: Ways,
         startable: Callable[[Delivery], Awaitable[Reach | Wait | Unreachable]],
     ) -> None:
         self._book = book
         self._carrier = carrier
         self._sight = sight
         self._grants = grants
-        self._is_live = is_live
+        self._routes = routes
         self._startable = startable
         self._under_way: dict[str, _UnderWay] = {}
         """Calls by their key."""
@@ -203,7 +211,8 @@ class Sends:
         log.debug("%s selected by %s, of %d in its store", selected.session or "a new one", selected.by, len(seen.store))
         guards.check_not_self(call.caller, selected)
         runs = self._runs_turn(selected)
-        guards.check_reachable(selected, () if runs else seen.held.get(selected.session, ()), settings)
+        found = await self._found(selected, seen, settings) if not runs else None
+        guards.check_reachable(selected, found, settings)
         guards.check_accepts(selected)
         may = allowed(target.name, target.headless, call.settings, self._grants().values) if target.headless else Allowed()
         conversation, max_hops = self._conversation(call, settings)
@@ -228,6 +237,7 @@ class Sends:
             sender_agent=call.caller.agent,
             sender_session=call.caller.session,
             sender_cwd=call.caller.panel.cwd if call.caller.panel is not None else call.cwd,
+            sender_store=call.caller.stores.get(call.caller.agent, ""),
             token=token,
             key=target.new_key(identifier, token),
             raw=call.raw,
@@ -236,7 +246,7 @@ class Sends:
             summary=envelope.summary(call.message),
             settings=call.settings,
             cwd=_directory(call, selected),
-            route=PANEL if selected.panel is not None else HEADLESS,
+            route=_route(selected, found, settings),
             store=seen.store.path,
             idle=idle,
             environment=kept(call.environment),
@@ -248,10 +258,11 @@ class Sends:
         if delivery.route == HEADLESS and not runs:
             guards.check_startable(selected, await self._startable(delivery))
         caller, ahead = call.caller, self._book.queue(delivery.target)
-        returns = bool(caller.session) and self._is_live(caller.agent, caller.session)
+        returns = await self._way_back(caller, settings)
         notes = (*settings.notes, *(may.notes if delivery.route == HEADLESS else ()))
-        warned = receipts.warnings(caller, selected, returns=returns, runs=runs, notes=notes, changes=changes)
-        receipt = receipts.receipt(delivery, selected, ahead, returns=returns, runs=runs, warned=warned)
+        opened = found if isinstance(found, Open) else None
+        warned = receipts.warnings(caller, selected, opened, returns=bool(returns), runs=runs, notes=notes, changes=changes)
+        receipt = receipts.receipt(delivery, selected, opened, ahead, returns=returns, runs=runs, warned=warned)
         pace = Pace(settings.max_exchanges, settings.exchange_window)
         added = await self._book.add_request(
             delivery, call.message, lambda added: receipts.numbered(receipt, added), fingerprint, pace
@@ -291,11 +302,40 @@ class Sends:
         delivery = self._book.delivery(running.delivery) if running is not None else None
         return delivery.conversation if delivery is not None else caller.conversation
 
+    async def _found(self, selected: Selected, seen: Seen, settings: CallerSettings) -> Open | Held | None:
+        """What leads to a session by a door of its agent's, where no panel does; None: nobody holds it."""
+        by_panel = selected.panel is not None and settings.use_panels
+        if by_panel or not selected.session:
+            return None
+        if not settings.use_doors:
+            holders = seen.held.get(selected.session, ())
+            return Held(holders[0], *_DOORS_OFF) if holders else None
+        return await self._routes.find(selected.target.name, seen.store.path, selected.session)
+
+    async def _way_back(self, caller: Caller, settings: CallerSettings) -> str:
+        if not caller.session or caller.headless:
+            return ""
+        store = caller.stores.get(caller.agent, "")
+        return await self._routes.way_back(caller.agent, store, caller.session, doors=settings.use_doors)
+
     def _runs_turn(self, selected: Selected) -> bool:
         """Whether the session, which no panel holds, runs a turn that was started here."""
         if selected.panel is not None or not selected.session:
             return False
         return self._book.open_attempt_at((selected.target.name, selected.session, "")) is not None
+
+
+_DOORS_OFF = (
+    "live doors are switched off for this registration (CROSS_AGENT_LIVE_DOORS)",
+    "Remove CROSS_AGENT_LIVE_DOORS from the registration, open the session in an editor panel, or close it.",
+)
+
+
+def _route(selected: Selected, found: Open | Held | None, settings: CallerSettings) -> str:
+    """By which the delivery is expected to go; looked at again when its turn has come."""
+    if selected.panel is not None and settings.use_panels:
+        return PANEL
+    return found.door.name if isinstance(found, Open) else HEADLESS
 
 
 def _directory(call: SendCall, selected: Selected) -> str:

@@ -74,6 +74,10 @@ class CallerSettings:
     use_panels: bool = True
     require_panel: bool = False
     """Nothing is sent to a session that nobody named, and no conversation opened, where no panel is there for it (DE-53)."""
+    use_doors: bool = True
+    """Whether sessions without a shim are reached by the agents' own live doors (LD-07)."""
+    doors_are_panels: bool = False
+    """A live door is as good as a panel where one is required (DE-53)."""
     headless: bool = True
     """Whether turns may be started on a command line."""
     timeout: float = DEFAULT_TIMEOUT
@@ -123,6 +127,8 @@ def caller_settings(values: Mapping[str, str], grants: Grants, own: Mapping[str,
         require_explicit_target=is_on(values.get("CROSS_AGENT_REQUIRE_EXPLICIT_TARGET")),
         use_panels=hook != "off",
         require_panel=hook in ("require", "require-live"),
+        use_doors=uses_doors(values),
+        doors_are_panels=hook == "require-live",
         headless=not is_on(values.get("CROSS_AGENT_DISABLE_HEADLESS")) and is_on(grants.values.get("headless", "yes")),
         timeout=max(1.0, _as_number(values.get("CROSS_AGENT_TIMEOUT"), DEFAULT_TIMEOUT)),
         notes=tuple(notes),
@@ -168,6 +174,12 @@ def late_watch_of(values: Mapping[str, str]) -> float:
 
 def active_window(values: Mapping[str, str]) -> float:
     return max(0.0, 60 * _as_number(values.get("CROSS_AGENT_ACTIVE_WINDOW_MIN"), DEFAULT_ACTIVE / 60))
+
+
+def uses_doors(values: Mapping[str, str]) -> bool:
+    """Whether the agents' own live doors are used (LD-07)."""
+    given = values.get("CROSS_AGENT_LIVE_DOORS")
+    return given is None or is_on(given)
 
 
 def uses_panels(values: Mapping[str, str]) -> bool:

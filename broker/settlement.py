@@ -53,6 +53,10 @@ class Settlement:
             if attempt.instance == str(process):
                 self._settle(attempt)
 
+    def handed_in(self, attempt: Attempt) -> None:
+        """At an agent's own door: nobody else tells of its process's end."""
+        self._settle(attempt)
+
     def recover(self) -> None:
         """At start: what living instances have is told when they register; one that never does ends at some time (row 5)."""
         for attempt in self._book.open_attempts():

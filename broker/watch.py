@@ -19,13 +19,16 @@ from broker.processes import parse_process_id
 from broker.reader import Reader
 from broker.replies import FLAG_WAITING, Replies
 from broker.routes import Route
-from shims.agent import Found, Record
+from shims.agent import Found, Record, agent
 
 _AGAIN = 30.0
 """Seconds between two looks into the records of a peer (DE-33)."""
 
 _SOON = 1.0
 """Seconds that the end of a turn gets to be reported, once its session is idle: a look costs a process of its own."""
+
+_AT_A_DOOR = 0.2
+"""The same where nobody reports: the records are all that tells."""
 
 _BETWEEN = 5.0
 """Seconds between two looks at records that are written to all the time."""
@@ -79,8 +82,12 @@ class Watch:
         attempt = self._book.open_attempt_of(identifier)
         if attempt is None or self._route.runs(attempt):
             return
-        if asyncio.get_running_loop().time() - self._looked.get(identifier, 0.0) >= _BETWEEN:
-            self.soon(identifier)
+        loop = asyncio.get_running_loop()
+        wait = self._looked.get(identifier, loop.time() - _BETWEEN) + _BETWEEN - loop.time()
+        if identifier not in self._looks_soon:
+            self._looks_soon[identifier] = loop.call_later(
+                max(wait, _AT_A_DOOR if attempt.by_door else _SOON), self.now, identifier
+            )
 
     def now(self, identifier: str) -> None:
         _cancel(self._looks_soon, identifier)
@@ -101,24 +108,31 @@ class Watch:
             return
         self._looked[identifier] = asyncio.get_running_loop().time()
         self.later(delivery)  # whatever this look comes to, or fails by
-        record = await self._find(delivery, attempt)
+        session, record = await self._find(delivery, attempt)
         async with self._hands.lock(delivery.target):
             delivery, attempt = self._open(identifier)
             if delivery is not None and attempt is not None:
-                await self._conclude(delivery, attempt, record)
+                await self._conclude(delivery, attempt, session, record)
 
-    async def _find(self, delivery: Delivery, attempt: Attempt) -> Record:
-        record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
+    async def _find(self, delivery: Delivery, attempt: Attempt) -> tuple[str, Record]:
+        """What the records say, and of which session: what waits in a process goes with it to another one (LD-02)."""
+        session = delivery.session
+        record = await self._reader.record(delivery.agent, attempt.store, session, delivery.key)
+        if record.found is Found.ABSENT and attempt.by_door and (holder := parse_process_id(attempt.instance)) is not None:
+            moved = await asyncio.to_thread(agent(delivery.agent).held_by, attempt.store, holder)
+            if moved not in ("", session):
+                elsewhere = await self._reader.record(delivery.agent, attempt.store, moved, delivery.key)
+                session, record = (moved, elsewhere) if elsewhere.found in (Found.OPEN, *_ENDED) else (session, record)
         if record.found in _ENDED or not delivery.token:
-            return record
-        named = await self._reader.answer_naming(delivery.agent, attempt.store, delivery.session, delivery.token)
-        return named if named.found is Found.ANSWERED else record
+            return session, record
+        named = await self._reader.answer_naming(delivery.agent, attempt.store, session, delivery.token)
+        return session, named if named.found is Found.ANSWERED else record
 
-    async def _conclude(self, delivery: Delivery, attempt: Attempt, record: Record) -> None:
+    async def _conclude(self, delivery: Delivery, attempt: Attempt, session: str, record: Record) -> None:
         if delivery.state is State.DELIVERING:
             if record.found not in (Found.OPEN, *_ENDED):
                 return
-            delivery = await self._hands.taken(delivery, attempt, attempt.session or delivery.session, record.turn)
+            delivery = await self._hands.taken(delivery, attempt, session or attempt.session, record.turn)
             attempt = self._book.attempt(attempt.id) or attempt
         if self._may_be_interim(delivery, attempt, record):
             return

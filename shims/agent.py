@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import shims
 from broker.processes import ProcessId
+from shims.door import Door
 from shims.headless import Headless
 from shims.shelf import Shelf
 
@@ -110,6 +111,7 @@ class Agent:
         named_by_files: what its files call a session counts more than what its stream said, which may be older.
         longest: characters of one input that it takes at most, None where no limit is known.
         headless: its command line for turns without a terminal, None where it has none.
+        doors: how its sessions are reached live without a shim, the better ones first.
     """
 
     name: str
@@ -136,6 +138,7 @@ class Agent:
     leads: Callable[[list[str]], bool] = lambda _: False
     named_by_files: bool = False
     headless: Headless | None = None
+    doors: tuple[Door, ...] = ()
 
     def store_in(self, environment: Mapping[str, str]) -> str:
         """Its data directory as a process with ``environment`` sees it."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.deliveries import Attempt, Delivery
+from broker.processes import ProcessId
+from shims.door import Door, Opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,31 @@ class Unreachable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A door that is open for a session now.
+
+    Attributes:
+        paused: what is handed in waits until a person speaks there. busy, waits_for, since: as in `Opening`.
+    """
+
+    door: Door
+    opening: Opening
+    busy: bool = False
+    paused: bool = False
+    waits_for: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A process has the session, and no door of its leads in."""
+
+    process: ProcessId
+    reason: str
+    remedy: str
+
+
 class Handing(Protocol):
     """A route as far as one hand-over needs it."""
 
@@ -76,10 +103,10 @@ class Handing(Protocol):
 class Route(Handing, Protocol):
     """Also tells of sessions that are open."""
 
-    def is_live(self, agent: str, session: str) -> bool:
-        """Whether a message to this session could go out soon, without anything being started."""
+    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
+        """The route by which a message could go out soon, without anything being started; empty: none."""
         ...
 
-    def is_idle(self, agent: str, session: str) -> bool:
-        """Whether the session is there and runs no turn."""
+    async def is_idle(self, agent: str, store: str, session: str) -> bool:
+        """Whether the session is open and runs no turn."""
         ...

@@ -1,19 +1,21 @@
-"""Which route a delivery takes, chosen when its turn has come: a session that is open is reached where it is open (DE-53).
+"""Which route a delivery takes, chosen when its turn has come: a session that is open is reached where it is open (LD-01).
 
-Owns that order. A turn on the command line comes last, only for requests, and never beside somebody who holds the session;
-return traffic never starts one (DE-40).
+Owns that order: the panel's shim, the agent's own live door, a turn on the command line. The last is for requests alone, and
+never beside somebody who holds the session; return traffic never starts one (DE-40). What a caller's settings leave out is not
+there for its messages (DE-53, LD-07).
 """
 
 from __future__ import annotations
 
 from broker.deliveries import Attempt, Delivery, Kind
-from broker.routes import Handing, Reach, Unreachable, Wait
+from broker.routes import Handing, Held, Open, Reach, Unreachable, Wait
+from broker.routes.door import DoorRoute
 from broker.routes.headless import HeadlessRoute
 from broker.routes.panel import PanelRoute
-from broker.settings import uses_panels
+from broker.settings import uses_doors, uses_panels
 
 _CLOSED = ("panel_closed",)
-"""Ends of the first route after which the second one is tried: nobody holds the session any more."""
+"""Ends of the first route after which another one is tried: nobody holds the session there any more."""
 
 
 class Routes:
@@ -21,40 +23,82 @@ class Routes:
 
     name = "any"
 
-    def __init__(self, panel: PanelRoute, headless: HeadlessRoute) -> None:
+    def __init__(self, panel: PanelRoute, door: DoorRoute, headless: HeadlessRoute) -> None:
         self._panel = panel
+        self._door = door
         self._headless = headless
-        self._by_name: dict[str, Handing] = {panel.name: panel, headless.name: headless}
 
     async def reach(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable:
+        by_panel = await self._by_panel(delivery, waited)
+        if isinstance(by_panel, Reach) or not delivery.session or (by_panel is not None and not _may_be_elsewhere(by_panel)):
+            return by_panel or await self._headless.reach(delivery, waited)
+        by_door = await self._by_door(delivery, waited)
+        if isinstance(by_door, Reach):
+            return by_door
         if delivery.kind is not Kind.REQUEST:
-            return await self._panel.reach(delivery, waited)
+            return by_panel or by_door or Unreachable("not_open", "nobody has the session open")
+        if isinstance(by_panel, Wait):
+            return by_panel
+        started = await self._headless.reach(delivery, waited)
+        if isinstance(started, Reach) or by_door is None or not _is_held(started):
+            return by_panel if isinstance(started, Unreachable) and by_panel is not None else started
+        return by_door if isinstance(started, Unreachable) else started  # it says who holds it, and why no door leads in
+
+    async def _by_panel(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable | None:
+        """None: no panel has to do with it."""
         if not uses_panels(delivery.settings):
-            return await self._headless.reach(delivery, waited)  # which reaches no session that a panel holds
-        if delivery.route == self._headless.name and not (
-            delivery.session and self._panel.holds(delivery.agent, delivery.session)
-        ):
-            return await self._headless.reach(delivery, waited)
-        reach = await self._panel.reach(delivery, waited)
-        if isinstance(reach, Unreachable) and reach.code in _CLOSED and delivery.session:
-            other = await self._headless.reach(delivery, waited)
-            return reach if isinstance(other, Unreachable) else other
-        return reach
+            return None
+        if delivery.route != self._panel.name and not self._panel.holds(delivery.agent, delivery.session):
+            return None
+        return await self._panel.reach(delivery, waited)
+
+    async def _by_door(self, delivery: Delivery, waited: float) -> Reach | Unreachable | None:
+        """None: nobody holds it, or doors are not used."""
+        if not uses_doors(delivery.settings):
+            return None
+        reach = await self._door.reach(delivery, waited)
+        return None if isinstance(reach, Unreachable) and reach.code == "not_held" else reach
+
+    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
+        """The route by which a message could go out soon, without anything being started; empty: none."""
+        if self._panel.is_live(agent, session):
+            return self._panel.name
+        found = await self._door.find(agent, store, session) if doors and session else None
+        return found.door.name if isinstance(found, Open) else ""
+
+    async def find(self, agent: str, store: str, session: str) -> Open | Held | None:
+        """What leads to a session that no panel holds; None: nobody has it."""
+        return await self._door.find(agent, store, session)
+
+    async def is_idle(self, agent: str, store: str, session: str) -> bool:
+        """Whether the session is open and runs no turn."""
+        if self._panel.is_live(agent, session):
+            return self._panel.is_idle(agent, session)
+        found = await self._door.find(agent, store, session)
+        return isinstance(found, Open) and not found.busy
 
     async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
-        return await self._by_name[reach.route].hand_over(delivery, attempt, reach, text)
+        return await self._named(reach.route).hand_over(delivery, attempt, reach, text)
 
     def withdraw(self, attempt: Attempt) -> None:
-        self._by_name[attempt.route].withdraw(attempt)
-
-    def is_live(self, agent: str, session: str) -> bool:
-        return self._panel.is_live(agent, session)
-
-    def is_idle(self, agent: str, session: str) -> bool:
-        return self._panel.is_idle(agent, session)
+        self._named(attempt.route).withdraw(attempt)
 
     def runs(self, attempt: Attempt) -> bool:
-        return self._by_name[attempt.route].runs(attempt)
+        return self._named(attempt.route).runs(attempt)
 
     def forget(self, attempt: Attempt) -> None:
-        self._by_name[attempt.route].forget(attempt)
+        self._named(attempt.route).forget(attempt)
+
+    def _named(self, name: str) -> Handing:
+        """Doors have names of their own."""
+        by_name: dict[str, Handing] = {self._panel.name: self._panel, self._headless.name: self._headless}
+        return by_name.get(name, self._door)
+
+
+def _may_be_elsewhere(found: Wait | Unreachable) -> bool:
+    """Whether a panel's route only says that its panel is closed."""
+    return found.code in _CLOSED
+
+
+def _is_held(found: Wait | Unreachable | Reach) -> bool:
+    return not isinstance(found, Reach) and found.code == "session_held"

@@ -55,7 +55,7 @@ class PanelRoute:
         if not staying:
             if waited >= _GONE:
                 return Unreachable("panel_closed", "the session's panel has been closed")
-            return Wait("its panel is closed", _GONE - waited)
+            return Wait("its panel is closed", _GONE - waited, "panel_closed")
         panel = staying[0]
         state = panel.session(delivery.session)
         if state is None or not state.accepts:

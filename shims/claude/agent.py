@@ -8,6 +8,7 @@ from typing import Any
 
 from shims.agent import Agent, Origin, SameAgent
 from shims.claude import live, sessions
+from shims.claude.inbox import DOOR
 from shims.claude.resume import HEADLESS
 from shims.claude.shelf import SHELF
 from shims.hazards import break_mentions
@@ -53,4 +54,5 @@ AGENT = Agent(
     store_variable="CLAUDE_CONFIG_DIR",
     default_store=".claude",
     headless=HEADLESS,
+    doors=(DOOR,),
 )

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.processes import ProcessId, argv, executable, had_begun, identify
 from shims.claude import facts
@@ -85,6 +85,19 @@ def read(store: str, pid: int) -> Record | None:
         )
     except (OSError, ValueError, KeyError, AttributeError):
         return None
+
+
+def entry(store: str, process: ProcessId) -> dict[str, Any] | None:
+    """What ``process`` says of itself, as it is in its file; None when there is no such file, or it is another process's."""
+    try:
+        with open(os.path.join(store, "sessions", f"{process.pid}.json"), encoding="utf-8") as file:
+            raw = json.load(file)
+            written = os.fstat(file.fileno()).st_mtime
+    except (OSError, ValueError):
+        return None
+    if not isinstance(raw, dict) or holder(process.pid, facts.evidence(raw.get("procStart"), written)) != process:
+        return None
+    return raw
 
 
 def held_by(store: str, process: ProcessId) -> str:

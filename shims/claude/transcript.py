@@ -1,9 +1,11 @@
 """Claude Code's transcript records: what became of a message, what a turn answered. No I/O.
 
-Measured with 2.1.197 and 2.1.332 (protocols: claude.md, sections 2 and 3). A message that ran has a ``user`` record with
+Measured with 2.1.197 and 2.1.332 (protocols: claude.md, sections 2, 3 and 6). A message that ran has a ``user`` record with
 its uuid, one that folded into a running turn a ``queued_command`` attachment that names it; ``queue-operation`` records
-are no evidence. SDK and panel sessions write no end of a turn: the last assistant record tells, by its stop reason. A prompt
-that begins a turn has a `promptSource`; a command that runs without the model, a note or a summary of the agent's has none.
+are no evidence. What came by the inbox (2.1.332) has a uuid of its own and names ours as ``origin.msg_id``. An interruption may
+be noted behind the message that waited for it: it is of the turn that its ``parentUuid`` leads to. SDK and panel sessions
+write no end of a turn: the last assistant record tells, by its stop reason. A prompt that begins a turn has a `promptSource`; a
+command that runs without the model, a note or a summary of the agent's has none.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from shims.stream import closes_with
 def record_of(lines: Iterable[bytes], key: str) -> Record:
     """What the records from the first mention of ``key`` on say of that message."""
     taken = False
+    before: set[object] = set()
+    """Records behind the message that belong to the turn before it."""
     words, ended, failed = "", False, False
     for line in lines:
         entry = parse_object(line)
@@ -28,9 +32,12 @@ def record_of(lines: Iterable[bytes], key: str) -> Record:
             continue
         if not taken:
             taken = _is_message(entry, key)
+            before = {entry.get("parentUuid")} - {None}
             continue
         if _is_prompt(entry):
             if _interrupts(entry):
+                if entry.get("parentUuid") in before:
+                    continue
                 return Record(Found.INTERRUPTED)
             if ended or "promptSource" in entry:  # the next turn began, whether or not this one ever ended
                 break
@@ -38,6 +45,8 @@ def record_of(lines: Iterable[bytes], key: str) -> Record:
             message = as_object(entry.get("message"))
             words = _text(message) or words
             ended, failed = _ends(message), _fails(entry)
+        elif entry.get("parentUuid") in before:
+            before.add(entry.get("uuid"))
     if not taken:
         return Record(Found.ABSENT)
     if failed:
@@ -143,9 +152,10 @@ def _fails(entry: dict[str, Any]) -> bool:
 
 def _is_message(entry: dict[str, Any], key: str) -> bool:
     if entry.get("type") == "user":
-        return entry.get("uuid") == key
+        return key in (entry.get("uuid"), as_object(entry.get("origin")).get("msg_id"))
     attachment = as_object(entry.get("attachment"))
-    return attachment.get("type") == "queued_command" and attachment.get("source_uuid") == key
+    named = (attachment.get("source_uuid"), as_object(attachment.get("origin")).get("msg_id"))
+    return attachment.get("type") == "queued_command" and key in named
 
 
 def _is_prompt(entry: dict[str, Any]) -> bool:

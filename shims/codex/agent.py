@@ -10,6 +10,7 @@ from typing import Any
 from broker.processes import ProcessId
 from shims.agent import Agent, Origin, SameAgent
 from shims.codex import live, sessions
+from shims.codex.queue import DOOR
 from shims.codex.resume import HEADLESS
 from shims.codex.shelf import SHELF
 
@@ -65,4 +66,5 @@ AGENT = Agent(
     default_store=".codex",
     longest=1 << 20,  # code points, of `turn/start` and `thread/queue/add` alike (0.171.0)
     headless=HEADLESS,
+    doors=(DOOR,),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from broker.processes import ProcessId
 from shims.agent import Agent, Origin, SameAgent
 from shims.grok import live, sessions
+from shims.grok.leader import DOOR
 from shims.grok.resume import HEADLESS
 from shims.grok.shelf import SHELF
 from shims.hazards import break_mentions
@@ -61,5 +62,6 @@ AGENT = Agent(
     session_variable="GROK_SESSION_ID",  # one server process per session, also of two sessions of one process (1.0.41)
     leads=live.leads,  # what it tells its servers stays right (1.0.41)
     headless=HEADLESS,
+    doors=(DOOR,),
     named_by_files=True,  # the extension keeps its tabs' names to itself (1.0.4)
 )

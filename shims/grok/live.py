@@ -59,8 +59,8 @@ def holders(store: str, session: str) -> list[ProcessId]:
         holds = ()
     registered = holding(hold for hold in holds if hold.session == session).get(session, ())
     written = _last_written(store, session)
-    leaders = _leaders(store) if written else []
-    return [*registered, *(leader for leader in leaders if had_begun(leader, written))]
+    leading = leaders(store) if written else []
+    return [*registered, *(leader for leader in leading if had_begun(leader, written))]
 
 
 def _last_written(store: str, session: str) -> float:
@@ -76,7 +76,7 @@ def _last_written(store: str, session: str) -> float:
     return max(written)
 
 
-def _leaders(place: str) -> list[ProcessId]:
+def leaders(place: str) -> list[ProcessId]:
     """The leaders whose data directory is ``place``; their sockets may be anywhere, so that all processes are looked at."""
     found = []
     for pid in all_pids():

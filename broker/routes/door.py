@@ -1,0 +1,218 @@
+"""The door route: a session that runs where no shim of ours stands before it, reached through the agent's own door (LD-01).
+
+Owns which door of an agent's is open for a session, and the hand-over through it. That the words went in is one stage, that the
+agent has them the next; the turn that they became is found in the agent's records by `watch`, and what became of them when the
+process is gone by `settlement`. A message that waits for a person there is told of by the agent, where it tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.baseline import is_baseline
+from broker.book import Book
+from broker.deliveries import Attempt, Delivery
+from broker.doors.ear import Ear
+from broker.doors.exchange import DoorError, Hooks, converse
+from broker.failpoints import fail_point
+from broker.processes import ProcessId, parse_process_id, variables, working_directory
+from broker.routes import Held, Open, Reach, Unreachable
+from broker.tasks import Tasks
+from broker.wire import StageName, StageReport
+from shims.agent import Agent, agent
+from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Talk
+
+log = logging.getLogger("broker.routes.door")
+
+
+class Reporting(Protocol):
+    """What the route asks of the carrier."""
+
+    def staged(self, report: StageReport, seen: asyncio.Future[None]) -> None: ...
+
+    async def held_by_peer(self, attempt: str, note: str) -> None: ...
+
+
+class DoorRoute:
+    """All doors of all agents."""
+
+    name = "door"
+
+    def __init__(self, home: str, book: Book) -> None:
+        self._book = book
+        self._reporting: Reporting
+        self._handed_in: Callable[[Attempt], None]
+        self._ear = Ear(home, self._heard)
+        self._tasks = Tasks(log)
+
+    def attach(self, reporting: Reporting, handed_in: Callable[[Attempt], None]) -> None:
+        """``handed_in`` is told of each attempt whose process must be watched from then on."""
+        self._reporting = reporting
+        self._handed_in = handed_in
+
+    def recover(self) -> None:
+        """News of what an earlier broker handed in come to the same places."""
+        for attempt in self._book.open_attempts():
+            if attempt.by_door:
+                self._tasks.spawn(self._listen(attempt))
+
+    async def _listen(self, attempt: Attempt) -> None:
+        delivery, holder = self._book.delivery(attempt.delivery), parse_process_id(attempt.instance)
+        if delivery is None or holder is None:
+            return
+        door = _door(agent(delivery.agent), attempt.route)
+        opening = await asyncio.to_thread(door.look, attempt.store, attempt.session, [holder])
+        if isinstance(opening, Opening) and opening.notices:
+            await self._ear.at(opening.notices, door)
+
+    def close(self) -> None:
+        self._ear.close()
+        self._tasks.cancel()
+
+    # whether
+
+    async def find(self, name: str, store: str, session: str, *, ask: bool = True) -> Open | Held | None:
+        """What leads to the session; None: nobody holds it.
+
+        Args:
+            ask: also asks the agent, where its files do not tell whether the door leads there; takes up to half a second.
+        """
+        described = agent(name)
+        holders = await asyncio.to_thread(described.holders, store, session)
+        if not holders or (name, session) in self._book.started_turns():  # a turn of ours ends with its process
+            return None
+        shut: Shut | None = None
+        for door in described.doors:
+            opening = await asyncio.to_thread(door.look, store, session, holders)
+            if isinstance(opening, Shut):
+                shut = opening
+                continue
+            found = await self._asked(door, opening, session) if ask and door.ask is not None else _as_it_looks(door, opening)
+            if isinstance(found, Open):
+                return found
+            shut = found
+        if shut is None:
+            shut = Shut(f"{described.product} has no door of its own", "Close it there, or open it in an editor panel.")
+        return Held(holders[0], shut.reason, shut.remedy)
+
+    async def _asked(self, door: Door, opening: Opening, session: str) -> Open | Shut:
+        assert door.ask is not None
+        try:
+            said = await self._converse(opening, door.ask(session))
+        except DoorError as error:
+            return Shut(f"its door is there and {error.reason}", "Call again later, or open the session in an editor panel.")
+        if said.outcome is Outcome.REFUSED:
+            return Shut(door.explains.get(said.code, said.code), "Close it there, or open it in an editor panel.")
+        busy, waits_for = said.found.get("busy", opening.busy), said.found.get("waits_for", opening.waits_for)
+        return Open(door, opening, bool(busy), said.found.get("paused") is True, str(waits_for), opening.since)
+
+    async def reach(self, delivery: Delivery, waited: float) -> Reach | Unreachable:
+        del waited
+        found = await self.find(delivery.agent, delivery.store, delivery.session, ask=False)
+        if found is None:
+            return Unreachable("not_held", "nobody has the session open any more")
+        if isinstance(found, Held):
+            return Unreachable("session_held", f"process {found.process.pid} holds it: {found.reason}")
+        holder = str(found.opening.holder)
+        return Reach(found.door.name, holder, holder, delivery.store)
+
+    # the hand-over
+
+    async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
+        door = _door(agent(delivery.agent), reach.route)
+        holders = [holder for holder in (parse_process_id(reach.instance),) if holder is not None]
+        opening = await asyncio.to_thread(door.look, attempt.store, attempt.session, holders)
+        if isinstance(opening, Shut):
+            return False
+        self._tasks.spawn(self._give(door, opening, delivery, attempt, text))
+        return True
+
+    async def _give(self, door: Door, opening: Opening, delivery: Delivery, attempt: Attempt, text: str) -> None:
+        notices = await self._ear.at(opening.notices, door) if opening.notices else ""
+        talk = door.give(opening, Letter(delivery.session, delivery.key, text, notices))
+        hooks = Hooks(lambda: fail_point("broker.door.before"), lambda: fail_point("broker.door.after"))
+        try:
+            said = await self._converse(opening, talk, hooks)
+        except DoorError as error:
+            log.info("%s: %s: %s", attempt.id, door.name, error.reason)
+            if not error.carried:
+                self._report(attempt, StageName.REJECTED, code="door_failed")
+                return
+            self._report(attempt, StageName.WRITTEN)  # what became of it, the records will tell
+        else:
+            if said.outcome is Outcome.REFUSED:
+                self._report(attempt, StageName.REJECTED, code=said.code or "agent_refused")
+                return
+            self._report(attempt, StageName.WRITTEN)
+            if said.outcome is Outcome.ACCEPTED:
+                self._report(attempt, StageName.TAKEN)
+        self._handed_in(attempt)
+
+    def withdraw(self, attempt: Attempt) -> None:
+        delivery = self._book.delivery(attempt.delivery)
+        if delivery is not None:
+            self._tasks.spawn(self._take_back(delivery, attempt))
+
+    async def _take_back(self, delivery: Delivery, attempt: Attempt) -> None:
+        door = _door(agent(delivery.agent), attempt.route)
+        holder = parse_process_id(attempt.instance)
+        if door.take_back is None or holder is None:
+            return
+        opening = await asyncio.to_thread(door.look, attempt.store, delivery.session, [holder])
+        if isinstance(opening, Shut):
+            return
+        try:
+            said = await self._converse(opening, door.take_back(delivery.session, delivery.key))
+        except DoorError as error:
+            log.info("%s: %s gives nothing back: %s", attempt.id, door.name, error.reason)
+            return
+        if said.outcome is Outcome.ACCEPTED:
+            self._report(attempt, StageName.REJECTED, code="withdrawn")
+
+    def runs(self, attempt: Attempt) -> bool:
+        """Nobody tells of it as it happens."""
+        del attempt
+        return False
+
+    def forget(self, attempt: Attempt) -> None:
+        """Nobody else waits for its end."""
+
+    async def _converse(self, opening: Opening, talk: Talk, hooks: Hooks | None = None) -> Said:
+        """A program of the agent's is started as the process that has the session was, in what it needs of that."""
+        if not opening.argv:
+            return await converse(opening, talk, {}, "", hooks)
+        environment = await asyncio.to_thread(variables, opening.holder.pid, is_baseline)
+        cwd = await asyncio.to_thread(working_directory, opening.holder.pid)
+        return await converse(opening, talk, environment or {}, cwd or "", hooks)
+
+    # news
+
+    def _heard(self, notice: Notice, teller: ProcessId | None) -> None:
+        for attempt in self._book.open_attempts():
+            delivery = self._book.delivery(attempt.delivery)
+            if delivery is None or delivery.key != notice.key:
+                continue
+            if teller is not None and str(teller) != attempt.instance:
+                log.warning("%s tells of an attempt of %s", teller, attempt.instance)
+                return
+            door = _door(agent(delivery.agent), attempt.route)
+            if notice.news is News.HELD:
+                self._tasks.spawn(self._reporting.held_by_peer(attempt.id, door.explains[News.HELD.value]))
+            else:
+                self._report(attempt, StageName.REJECTED, code=notice.news.value)
+            return
+
+    def _report(self, attempt: Attempt, stage: StageName, code: str = "") -> None:
+        seen = asyncio.get_running_loop().create_future()
+        self._reporting.staged(StageReport(0, attempt.id, stage, code=code), seen)
+
+
+def _door(described: Agent, name: str) -> Door:
+    return next(door for door in described.doors if door.name == name)
+
+
+def _as_it_looks(door: Door, opening: Opening) -> Open:
+    return Open(door, opening, bool(opening.busy), False, opening.waits_for, opening.since)

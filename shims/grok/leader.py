@@ -1,0 +1,174 @@
+"""Grok's shared leader as a door: a prompt for a session of a terminal that was started with ``use_leader``.
+
+Owns the conversation with ``grok agent --leader stdio``, which joins the leader as one client more. Measured with 1.0.41
+(protocols: grok.md, section 2):
+
+* A session that a client has open is ``resident``; prompts from every client go into one queue, each a turn of its own, and
+  survive the client that gave them. A session that no client has open is an ``unknown session id``: nothing runs.
+* A prompt needs no ``session/load``; its ``_meta.promptId`` is on everything that comes of it, and in the records.
+* Requests for permission go to every client, and the first answer counts: ours never answers.
+* ``_x.ai/queue/remove``, a notification, takes back what waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from broker.processes import ProcessId, argv, executable
+from shims.door import Door, Letter, Opening, Outcome, Said, Shut, Way
+from shims.grok import live
+from shims.jsonline import as_list, as_object, parse_object
+
+_REMEDY = (
+    "Set `use_leader = true` under [cli] in Grok's config.toml and start the terminal again, open the session in an editor "
+    "panel, or close it."
+)
+
+
+def look(store: str, session: str, holders: Sequence[ProcessId]) -> Opening | Shut:
+    del session, holders  # which sessions it serves, only the leader tells
+    leader = next(iter(live.leaders(store)), None)
+    if leader is None:
+        return Shut("a Grok terminal takes messages through a shared leader alone, and none runs", _REMEDY)
+    program = executable(leader.pid)
+    if program is None:
+        return Shut(f"which program process {leader.pid} runs cannot be told", _REMEDY)
+    return Opening(leader, Way.PROGRAM, argv=(program, "agent", "--leader", *_place(argv(leader.pid)), "stdio"))
+
+
+def _place(arguments: list[str]) -> tuple[str, ...]:
+    """The socket of a leader that was started at another place than the usual one."""
+    for at, word in enumerate(arguments):
+        if word == "--leader-socket" and at + 1 < len(arguments):
+            return word, arguments[at + 1]
+        if word.startswith("--leader-socket="):
+            return (word,)
+    return ()
+
+
+class _Conversation:
+    """Introduces itself and looks whether the session is there; `_resident` goes on."""
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+
+    def begin(self) -> Said:
+        client = {"name": "cross_agent", "version": "0"}
+        parameters = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": client}
+        return Said((_request("initialize", "initialize", parameters),))
+
+    def heard(self, message: bytes) -> Said:
+        told = parse_object(message)
+        if "method" in told:
+            return self._told(str(told["method"]), as_object(told.get("params")))
+        step = str(told.get("id"))
+        if "error" in told:
+            error = as_object(told["error"])
+            unknown = "unknown session" in f"{error.get('message')} {error.get('data')}"
+            return Said(outcome=Outcome.REFUSED, code="not_resident" if unknown else "agent_refused")
+        result = as_object(told.get("result"))
+        if step == "xagent-initialize":
+            return Said((_request("list", "_x.ai/sessions/list", {}),))
+        if step == "xagent-list":
+            return self._listed(result)
+        return self._answered(step) if step.startswith("xagent-") else Said()
+
+    def _listed(self, result: dict[str, Any]) -> Said:
+        for listed in map(as_object, as_list(as_object(result.get("result")).get("sessions"))):
+            if listed.get("sessionId") == self._session and listed.get("resident") is True:
+                return self._resident(listed)
+        return Said(outcome=Outcome.REFUSED, code="not_resident")
+
+    def _resident(self, listed: dict[str, Any]) -> Said:
+        raise NotImplementedError
+
+    def _told(self, method: str, parameters: dict[str, Any]) -> Said:
+        del method, parameters
+        return Said()
+
+    def _answered(self, step: str) -> Said:
+        del step
+        return Said()
+
+
+class Prompting(_Conversation):
+    def __init__(self, opening: Opening, letter: Letter) -> None:
+        super().__init__(letter.session)
+        del opening
+        self._letter = letter
+
+    def _resident(self, listed: dict[str, Any]) -> Said:
+        del listed
+        parameters = {
+            "sessionId": self._session,
+            "prompt": [{"type": "text", "text": self._letter.text}],
+            "_meta": {"promptId": self._letter.key},
+        }
+        return Said((_request("prompt", "session/prompt", parameters),), carries=True)
+
+    def _told(self, method: str, parameters: dict[str, Any]) -> Said:
+        """The leader shows that it has the prompt: as one that waits, or as one that runs."""
+        if parameters.get("sessionId") != self._session:
+            return Said()
+        if method == "_x.ai/queue/changed":
+            if parameters.get("runningPromptId") == self._letter.key:
+                return Said(outcome=Outcome.ACCEPTED)
+            waiting = {as_object(entry).get("id") for entry in as_list(parameters.get("entries"))}
+            return Said(outcome=Outcome.SAID) if self._letter.key in waiting else Said()
+        update = as_object(parameters.get("update"))
+        ids = {as_object(parameters.get("_meta")).get("promptId"), as_object(update.get("_meta")).get("promptId")}
+        return Said(outcome=Outcome.ACCEPTED) if self._letter.key in ids else Said()
+
+    def _answered(self, step: str) -> Said:
+        del step
+        return Said(outcome=Outcome.ACCEPTED)  # its turn is over already
+
+
+class TakingBack(_Conversation):
+    def __init__(self, session: str, key: str) -> None:
+        super().__init__(session)
+        self._key = key
+        self._asked = False
+
+    def _resident(self, listed: dict[str, Any]) -> Said:
+        del listed
+        self._asked = True
+        notification = {"jsonrpc": "2.0", "method": "_x.ai/queue/remove", "params": {"sessionId": self._session, "id": self._key}}
+        return Said((_encoded(notification),))
+
+    def _told(self, method: str, parameters: dict[str, Any]) -> Said:
+        """The queue as it is after that: where the prompt runs, it is not taken back."""
+        if not self._asked or method != "_x.ai/queue/changed" or parameters.get("sessionId") != self._session:
+            return Said()
+        waiting = {as_object(entry).get("id") for entry in as_list(parameters.get("entries"))}
+        gone = self._key not in waiting and parameters.get("runningPromptId") != self._key
+        return Said(outcome=Outcome.ACCEPTED if gone else Outcome.REFUSED)
+
+
+class Asking(_Conversation):
+    def _resident(self, listed: dict[str, Any]) -> Said:
+        activity = str(listed.get("activity") or "")
+        found: dict[str, object] = {"busy": activity not in ("", "idle")}
+        if activity not in ("", "idle", "working"):
+            found["waits_for"] = activity
+        return Said(outcome=Outcome.ACCEPTED, found=found)
+
+
+def _request(step: str, method: str, parameters: dict[str, Any]) -> bytes:
+    return _encoded({"jsonrpc": "2.0", "id": f"xagent-{step}", "method": method, "params": parameters})
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+DOOR = Door(
+    name="grok-leader",
+    look=look,
+    give=Prompting,
+    take_back=TakingBack,
+    ask=Asking,
+    explains={"not_resident": f"the shared leader does not have it open. {_REMEDY}"},
+)
