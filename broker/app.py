@@ -127,7 +127,7 @@ class Broker:
         self._indexer = Indexer(home.session_index, self._catalogue, self._tasks, self._stores_in_use)
         self._busy: dict[tuple[str, str], bool] = {}
         self._late = Late(self._book, self._reader, self._carrier.replies, self._indexer.open, self._runs_turn)
-        sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader))
+        sight = Sight(self._panels, self._indexer, self._pins, Focus(self._book, self._panels, self._reader), self._route.look)
         startable = partial(headless.reach, waited=0.0)
         sends = Sends(self._book, self._carrier, sight, self._current_grants, self._route, startable)
         self._service = Service(
@@ -140,6 +140,7 @@ class Broker:
             sight,
             self._pins,
             Withdrawal(self._book, self._carrier, self._route, self._events),
+            self._route,
             stopping=Stopping(self._book, self._turns, self._events, lambda: len(self._late.shown()), self._stop_soon),
             grants=self._current_grants,
             gathered=self._gathered,

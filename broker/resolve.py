@@ -8,6 +8,7 @@ preferred to a new one. What only the sessions' records tell of the person's foc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from broker.callers import Caller
@@ -34,7 +35,8 @@ class Asked:
         place: the directory that stands for the caller's, resolved; scope: which others count (SE-10).
         now: wall-clock seconds; active: seconds for which a session counts as active.
         starts: a conversation may be opened on the target's command line (DE-52); panels_only: what nobody named must be in a
-            panel (DE-53).
+            panel; doors_are_panels: or behind a live door (DE-53).
+        doors: sessions without a shim are reached by their agents' live doors (LD-07).
     """
 
     target: Agent
@@ -47,6 +49,8 @@ class Asked:
     active: float = DEFAULT_ACTIVE
     starts: bool = False
     panels_only: bool = False
+    doors: bool = True
+    doors_are_panels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class Seen:
     Attributes:
         store: the target agent's sessions, as the caller sees them (SE-13).
         held: which living processes hold which session, by the agent's own registry.
+        doors: those of them that are reached by a live door.
         moved: when somebody other than us last moved the sessions that are `tied`, as far as is known.
     """
 
@@ -63,6 +68,7 @@ class Seen:
     store: Store
     pin: Pin | None = None
     held: Mapping[str, tuple[ProcessId, ...]] = field(default_factory=dict)
+    doors: AbstractSet[str] = frozenset()
     moved: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -179,17 +185,18 @@ def _created(asked: Asked, seen: Seen) -> Selected | None:
 
 
 def _discovered(asked: Asked, seen: Seen) -> Selected | None:
-    """The active session in scope that moved last, the nearest directory first (SE-11); none that somebody else holds."""
-    if asked.panels_only:
+    """The active session in scope that moved last, the nearest directory first (SE-11); none that is held and not reached."""
+    if asked.panels_only and not asked.doors_are_panels:
         return None
     check_ready(asked.target, seen.store)  # one that is not read yet may have moved later, and is preferred to a new one
-    elsewhere = {state.id for _, state in seen.panels.sessions(asked.target.name)} | seen.held.keys()
+    elsewhere = {state.id for _, state in seen.panels.sessions(asked.target.name)} | (seen.held.keys() - seen.doors)
     found = [
         known
         for known in seen.store.recent()
         if asked.now - known.moved <= asked.active
         and not known.barred
         and known.id not in elsewhere
+        and (known.id in seen.doors or not asked.panels_only)
         and (asked.target.name, known.id) != (asked.caller.agent, asked.caller.session)
         and within(known.place, asked.place, asked.scope)
     ]

@@ -205,6 +205,8 @@ class Sends:
             settings.active,
             starts=settings.headless and target.headless is not None,
             panels_only=settings.require_panel,
+            doors=settings.use_doors,
+            doors_are_panels=settings.doors_are_panels,
         )
         seen = await self._sight.seen(asked, call.environment)
         selected = resolve(asked, seen)

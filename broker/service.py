@@ -20,6 +20,7 @@ from broker.clock import wall_clock
 from broker.envelope import shown, shown_path
 from broker.errors import Refusal
 from broker.events import Events
+from broker.index.catalogue import Store
 from broker.logs import DEBUG, debugged
 from broker.panels import Panels
 from broker.paths import Home
@@ -27,6 +28,8 @@ from broker.pins import Pin, Pins
 from broker.processes import ProcessId, ancestors
 from broker.reader import Reader
 from broker.resolve import Asked, Selected, resolve
+from broker.routes import Held, Open
+from broker.routes.choice import Routes
 from broker.sends import SendCall, Sends
 from broker.settings import CallerSettings, Grants, caller_settings
 from broker.sight import Sight
@@ -44,6 +47,10 @@ _LONGEST_PATH = os.pathconf("/", "PC_PATH_MAX")
 
 _CALLER_PATIENCE = 2.0
 """Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
+
+
+_MOST_DOORS = 50
+"""Sessions that are open without a shim, of which one call shows how they are reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,7 @@ class Service:
         sight: Sight,
         pins: Pins,
         withdrawal: Withdrawal,
+        routes: Routes,
         *,
         stopping: Stopping,
         grants: Callable[[], Grants],
@@ -96,6 +104,7 @@ class Service:
         self._pins = pins
         self._grants = grants
         self._withdrawal = withdrawal
+        self._routes = routes
         self._gathered = gathered
         self._facts = facts
         self._stopping = stopping
@@ -132,7 +141,7 @@ class Service:
 
     async def status(self, asking: Asking, delivery: str, client: ProcessId) -> dict[str, Any]:
         if delivery:
-            return {"ok": True, **await status.detail(self._book, self._panels, self._reader, delivery)}
+            return {"ok": True, **await status.detail(self._book, self._panels, self._reader, self._routes, delivery)}
         view = await self._view(asking, tuple(agents()))
         targets = [await self._target(asking, agent) for agent in agents().values()]
         return {
@@ -174,11 +183,28 @@ class Service:
     async def _view(self, asking: Asking, names: tuple[str, ...]) -> View:
         stores = await self._sight.stores([agents()[name] for name in names], asking.caller, asking.environment)
         held = {name: await self._sight.held(agents()[name], store) for name, store in stores.items()}
-        turns = self._book.started_turns()
         settings = asking.settings
         return View(
-            self._panels, asking.caller, asking.place, asking.scope, stores, held, settings.active, settings.headless, turns
+            self._panels,
+            asking.caller,
+            asking.place,
+            asking.scope,
+            stores,
+            held,
+            settings.active,
+            settings.headless,
+            self._book.started_turns(),
+            await self._doors(stores, held) if settings.use_doors else {},
         )
+
+    async def _doors(
+        self, stores: Mapping[str, Store], held: Mapping[str, Mapping[str, tuple[ProcessId, ...]]]
+    ) -> dict[tuple[str, str], Open | Held]:
+        """What leads to the sessions that are open without a shim, as far as their agents' files tell."""
+        wanted = [(name, one) for name, holds in held.items() for one in holds if not self._panels.hosting(name, one)]
+        looks = (self._routes.look(name, stores[name].path, session) for name, session in wanted[:_MOST_DOORS])
+        found = zip(wanted, await asyncio.gather(*looks), strict=False)
+        return {session: door for session, door in found if door is not None}
 
     async def _target(self, asking: Asking, target: Agent) -> tuple[dict[str, Any], Selected | None]:
         """Whom a message to this agent would go to, if it named nobody."""
@@ -192,6 +218,8 @@ class Service:
             active=settings.active,
             starts=settings.headless and target.headless is not None,
             panels_only=settings.require_panel,
+            doors=settings.use_doors,
+            doors_are_panels=settings.doors_are_panels,
         )
         seen = await self._sight.seen(asked, asking.environment)
         line: dict[str, Any] = {"agent": target.name, "pinned": seen.pin.session if seen.pin is not None else None}
@@ -199,7 +227,8 @@ class Service:
             selected = resolve(asked, seen)
         except Refusal as refusal:
             return {**line, "session": None, "selected_by": None, "why_none": refusal.code}, None
-        reachable = selected.panel is not None or asked.starts
+        by_door = bool(selected.session) and settings.use_doors and selected.session in seen.held
+        reachable = selected.panel is not None or asked.starts or by_door
         return {**line, "session": selected.session or None, "selected_by": selected.by, "reachable": reachable}, selected
 
     async def operation(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +239,7 @@ class Service:
             view = await self._view(Asking(Caller(), "/", "/", "any", {}, CallerSettings()), tuple(agents()))
             return {**status.overview(self._book, view, (), self._late_watches()), "server_process": self._facts()}
         if operation == "delivery":
-            return await status.detail(self._book, self._panels, self._reader, str(parameters.get("id")))
+            return await status.detail(self._book, self._panels, self._reader, self._routes, str(parameters.get("id")))
         if operation == "withdraw":
             withdrawn = await self._withdrawal.withdraw(str(parameters.get("id")))
             return {"ok": True, "delivery": status.delivery_line(withdrawn)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from broker.callers import Caller
 from broker.focus import Focus
@@ -19,6 +19,7 @@ from broker.panels import Panels
 from broker.pins import Pin, Pins
 from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, focusable
+from broker.routes import Held, Open
 from shims.agent import Agent
 
 _BEGUN = 1.0
@@ -26,18 +27,28 @@ _BEGUN = 1.0
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+Look = Callable[[str, str, str], Awaitable[Open | Held | None]]
+
+_MOST_DOORS = 50
+"""Sessions that are open without a shim, of which one call finds out how they are reached."""
+
 _PATIENCE = 5.0
 """Seconds that a call waits for records that are read for the first time."""
 
 
 class Sight:
-    """Looks for one call at a time."""
+    """Looks for one call at a time.
 
-    def __init__(self, panels: Panels, indexer: Indexer, pins: Pins, focus: Focus) -> None:
+    Args:
+        look: what leads to a session that a process holds without a shim: (agent, store, session).
+    """
+
+    def __init__(self, panels: Panels, indexer: Indexer, pins: Pins, focus: Focus, look: Look) -> None:
         self._panels = panels
         self._indexer = indexer
         self._pins = pins
         self._focus = focus
+        self._look = look
 
     async def seen(self, asked: Asked, environment: Mapping[str, str]) -> Seen:
         """What there is to choose from; the records are waited for where a panel does not decide it."""
@@ -53,7 +64,8 @@ class Sight:
                 if not any(state.id == begun for _, state in self._panels.sessions(target.name)):
                     await self._indexer.known(store, begun, _BEGUN)
             held = await self.held(target, store)
-        return Seen(self._panels, store, pin, held, moved)
+        doors = await self._doors(target, store, held) if asked.doors and not addressed else frozenset()
+        return Seen(self._panels, store, pin, held, doors, moved)
 
     async def stores(self, wanted: list[Agent], caller: Caller, environment: Mapping[str, str]) -> dict[str, Store]:
         """The records of these agents, by name, as the caller sees them."""
@@ -76,6 +88,12 @@ class Sight:
         """
         holds = store.holds()
         return await asyncio.to_thread(agent.shelf.holding, store.path, holds) if holds else {}
+
+    async def _doors(self, target: Agent, store: Store, held: Mapping[str, object]) -> frozenset[str]:
+        """Those of the sessions that are held to which a door leads, as far as the agent's files tell."""
+        wanted = list(held)[:_MOST_DOORS]
+        found = await asyncio.gather(*(self._look(target.name, store.path, session) for session in wanted))
+        return frozenset(session for session, door in zip(wanted, found, strict=True) if isinstance(door, Open))
 
     def _decided_by_panels(self, asked: Asked, pin: Pin | None) -> bool:
         """Whether the target is found without a record: by the id of a session that is open, or by the window's focus."""

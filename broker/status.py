@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from broker.book import Book
 from broker.callers import Caller
@@ -25,6 +25,7 @@ from broker.processes import ProcessId
 from broker.reader import Reader
 from broker.replies import FLAG_LATE
 from broker.resolve import Selected
+from broker.routes import Held, Open
 from broker.scope import Relation, lets_in, relation, within
 from broker.settings import CallerSettings
 from broker.wire import SessionState
@@ -43,6 +44,7 @@ class View:
         active: seconds since its last record within which a session is active.
         starts: whether turns are started on a command line for this caller.
         turns: the sessions in which one runs that was, by agent and id.
+        doors: what leads to those that a process holds without a shim, by agent and id.
     """
 
     panels: Panels
@@ -54,6 +56,7 @@ class View:
     active: float
     starts: bool = False
     turns: AbstractSet[tuple[str, str]] = frozenset()
+    doors: Mapping[tuple[str, str], Open | Held] = field(default_factory=dict)
 
     def record(self, panel: Panel, state: SessionState) -> Known | None:
         """What the records say of a session that is open, if the caller sees the same ones as the panel."""
@@ -103,7 +106,9 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
     now = wall_clock()
     holders = view.held.get(known.agent, {}).get(known.id, ())
     runs = (known.agent, known.id) in view.turns
-    why_not = "" if runs else _why_unreachable(known.agent, holders, view)
+    door = view.doors.get((known.agent, known.id))
+    opened = door if isinstance(door, Open) and not runs else None
+    why_not = "" if runs or opened is not None else _why_unreachable(known.agent, holders, door, view)
     return {
         "id": known.id,
         "agent": known.agent,
@@ -111,15 +116,15 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
         "name_kind": "given" if known.name else "generated" if known.title else None,
         "cwd": shown_path(known.cwd) or None,
         "live": bool(holders) or runs,
-        "reached_by": None if why_not else "command line",
+        "reached_by": opened.door.name if opened is not None else None if why_not else "command line",
         "held_by_pid": holders[0].pid if holders else None,
         "open_in": [],
         "active": now - known.moved <= view.active,
         "is_this_session": (known.agent, known.id) == (view.caller.agent, view.caller.session),
         "empty": False,
-        "busy": True if runs else None,
+        "busy": True if runs else opened.busy if opened is not None else None,
         "turn_seconds": None,
-        "awaiting_approval": None,
+        "awaiting_approval": _asked_there(opened) if opened is not None else None,
         "accepts_messages": not why_not,
         "why_not": why_not or None,
         "queue_paused": None,
@@ -129,9 +134,9 @@ def record_line(known: Known, view: View) -> dict[str, Any]:
     }
 
 
-def _why_unreachable(agent: str, holders: tuple[ProcessId, ...], view: View) -> str:
+def _why_unreachable(agent: str, holders: tuple[ProcessId, ...], door: Open | Held | None, view: View) -> str:
     if holders:
-        return "a process holds it that no message reaches"
+        return f"a process holds it that no message reaches{f': {door.reason}' if isinstance(door, Held) else ''}"
     if not view.starts or agents()[agent].headless is None:
         return "it is not open in an editor panel"
     return ""
@@ -142,6 +147,14 @@ def approval(state: SessionState) -> dict[str, Any] | None:
         return None
     seconds = int(wall_clock() - state.approval.since)
     return {"tool": shown(state.approval.tool), "summary": shown(state.approval.summary), "seconds": seconds}
+
+
+def _asked_there(opened: Open) -> dict[str, Any] | None:
+    """What the person at a session without a shim is asked, as far as its agent tells."""
+    if not opened.waits_for:
+        return None
+    seconds = int(wall_clock() - opened.since) if opened.since else None
+    return {"tool": shown(opened.waits_for), "summary": None, "seconds": seconds}
 
 
 def list_sessions(view: View, *, limit: int) -> list[dict[str, Any]]:
@@ -226,6 +239,7 @@ def delivery_line(delivery: Delivery) -> dict[str, Any]:
         "late_reply_delivery_id": delivery.late_reply or None,
         "progress_delivery_id": delivery.progress_delivery or None,
         "progress_note": delivery.progress_note or None,
+        "peer_note": delivery.peer_note or None,
         **dict.fromkeys(sorted(delivery.flags), True),
     }
 
@@ -333,7 +347,13 @@ def _window(panel: Panel, view: View) -> str:
     return "this" if is_here(panel, view.caller) else "other"
 
 
-async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) -> dict[str, Any]:
+class Finding(Protocol):
+    """What leads to a session that no panel holds (`broker.routes.choice.Routes`)."""
+
+    async def find(self, agent: str, store: str, session: str) -> Open | Held | None: ...
+
+
+async def detail(book: Book, panels: Panels, reader: Reader, doors: Finding, identifier: str) -> dict[str, Any]:
     """`bridge_status` of one delivery: its record, and the peer as it is at this moment.
 
     Raises:
@@ -358,9 +378,22 @@ async def detail(book: Book, panels: Panels, reader: Reader, identifier: str) ->
             "awaiting_approval": approval(state),
             "queue_paused": state.queue_paused,
         }
+    door = await _door(doors, delivery) if state is None and attempts and attempts[-1].by_door else None
+    if door is not None:
+        result["peer_panel"] = {
+            "turn_running": door.busy,
+            "awaiting_approval": _asked_there(door),
+            "queue_paused": door.paused,
+        }
     if delivery.kind is Kind.REQUEST and attempts and delivery.session:
-        result["peer_transcript"] = await _peer_transcript(reader, delivery, attempts, live=bool(hosts))
+        live = bool(hosts) or door is not None
+        result["peer_transcript"] = await _peer_transcript(reader, delivery, attempts, live=live)
     return result
+
+
+async def _door(doors: Finding, delivery: Delivery) -> Open | None:
+    found = await doors.find(delivery.agent, delivery.store, delivery.session)
+    return found if isinstance(found, Open) else None
 
 
 async def _peer_transcript(reader: Reader, delivery: Delivery, attempts: Sequence[Attempt], *, live: bool) -> dict[str, Any]:

@@ -70,6 +70,10 @@ class Routes:
         """What leads to a session that no panel holds; None: nobody has it."""
         return await self._door.find(agent, store, session)
 
+    async def look(self, agent: str, store: str, session: str) -> Open | Held | None:
+        """The same as far as the agent's files tell."""
+        return await self._door.find(agent, store, session, ask=False)
+
     async def is_idle(self, agent: str, store: str, session: str) -> bool:
         """Whether the session is open and runs no turn."""
         if self._panel.is_live(agent, session):
