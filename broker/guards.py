@@ -54,12 +54,12 @@ def check_explicit_target(settings: CallerSettings, *, session: str, new: bool) 
 
 
 def check_any_route(settings: CallerSettings) -> None:
-    if not settings.use_panels and not settings.headless:
+    if not settings.use_panels and not settings.use_doors and not settings.headless:
         raise Refusal(
             "no_route",
-            "this registration switches panels off (CROSS_AGENT_UI_HOOK=off) and turns on the command line as well "
-            "(CROSS_AGENT_DISABLE_HEADLESS)",
-            "Remove one of the two from the registration.",
+            "this registration switches panels off (CROSS_AGENT_UI_HOOK=off), live doors (CROSS_AGENT_LIVE_DOORS) and turns on "
+            "the command line as well (CROSS_AGENT_DISABLE_HEADLESS)",
+            "Remove one of the three from the registration.",
         )
 
 

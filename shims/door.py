@@ -133,7 +133,8 @@ class Door:
         ask: whether the session is there, and what stands in its way: session → Talk; None: `look` has told all. Its outcome is
             REFUSED where the door leads elsewhere; ``found`` may hold ``busy`` (bool), ``paused`` (bool) and ``waits_for`` (str).
         notice: reads a message at `Opening.notices`.
-        explains: what a refused or declined message needs, in words, by code.
+        explains: what a refused or declined message needs, in words, by code; ``elsewhere``: the process behind the door does
+            not have the session, which then is only held by whoever else is seen to.
     """
 
     name: str

@@ -19,13 +19,15 @@ from broker.doors.ear import Ear
 from broker.doors.exchange import DoorError, Hooks, converse
 from broker.failpoints import fail_point
 from broker.processes import ProcessId, parse_process_id, variables, working_directory
-from broker.routes import Held, Open, Reach, Unreachable
+from broker.routes import Held, Holding, Open, Reach, Unreachable
 from broker.tasks import Tasks
 from broker.wire import StageName, StageReport
 from shims.agent import Agent, agent
 from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Talk
 
 log = logging.getLogger("broker.routes.door")
+
+_LEAVE = "Close it there, or open it in an editor panel."
 
 
 class Reporting(Protocol):
@@ -81,7 +83,7 @@ class DoorRoute:
             ask: also asks the agent, where its files do not tell whether the door leads there; takes up to half a second.
         """
         described = agent(name)
-        holders = await asyncio.to_thread(described.holders, store, session)
+        holders = await asyncio.to_thread(described.holders, store, session) if session else []
         if not holders or (name, session) in self._book.started_turns():  # a turn of ours ends with its process
             return None
         shut: Shut | None = None
@@ -93,19 +95,37 @@ class DoorRoute:
             found = await self._asked(door, opening, session) if ask and door.ask is not None else _as_it_looks(door, opening)
             if isinstance(found, Open):
                 return found
-            shut = found
+            if found is None:
+                holders = [holder for holder in holders if holder != opening.holder]
+                if not holders:
+                    return None
+            shut = found or Shut(door.explains["elsewhere"], _LEAVE)
         if shut is None:
-            shut = Shut(f"{described.product} has no door of its own", "Close it there, or open it in an editor panel.")
+            shut = Shut(f"{described.product} has no door of its own", _LEAVE)
         return Held(holders[0], shut.reason, shut.remedy)
 
-    async def _asked(self, door: Door, opening: Opening, session: str) -> Open | Shut:
+    async def holding(self, name: str, store: str, session: str) -> Holding:
+        """Who has the session open: one that seems to is asked, where it can be asked whether it does."""
+        described = agent(name)
+        holders = await asyncio.to_thread(described.holders, store, session) if session else []
+        cleared: set[ProcessId] = set()
+        for door in described.doors if holders else ():
+            if door.ask is None or "elsewhere" not in door.explains:
+                continue
+            opening = await asyncio.to_thread(door.look, store, session, holders)
+            if isinstance(opening, Opening) and await self._asked(door, opening, session) is None:
+                cleared.add(opening.holder)
+        return Holding(tuple(holder for holder in holders if holder not in cleared), tuple(cleared))
+
+    async def _asked(self, door: Door, opening: Opening, session: str) -> Open | Shut | None:
+        """None: its process says that it does not have the session."""
         assert door.ask is not None
         try:
             said = await self._converse(opening, door.ask(session))
         except DoorError as error:
             return Shut(f"its door is there and {error.reason}", "Call again later, or open the session in an editor panel.")
         if said.outcome is Outcome.REFUSED:
-            return Shut(door.explains.get(said.code, said.code), "Close it there, or open it in an editor panel.")
+            return None if said.code == "elsewhere" else Shut(door.explains.get(said.code, said.code), _LEAVE)
         busy, waits_for = said.found.get("busy", opening.busy), said.found.get("waits_for", opening.waits_for)
         return Open(door, opening, bool(busy), said.found.get("paused") is True, str(waits_for), opening.since)
 

@@ -67,7 +67,7 @@ class _Conversation:
         if "error" in told:
             error = as_object(told["error"])
             unknown = "unknown session" in f"{error.get('message')} {error.get('data')}"
-            return Said(outcome=Outcome.REFUSED, code="not_resident" if unknown else "agent_refused")
+            return Said(outcome=Outcome.REFUSED, code="elsewhere" if unknown else "agent_refused")
         result = as_object(told.get("result"))
         if step == "xagent-initialize":
             return Said((_request("list", "_x.ai/sessions/list", {}),))
@@ -79,7 +79,7 @@ class _Conversation:
         for listed in map(as_object, as_list(as_object(result.get("result")).get("sessions"))):
             if listed.get("sessionId") == self._session and listed.get("resident") is True:
                 return self._resident(listed)
-        return Said(outcome=Outcome.REFUSED, code="not_resident")
+        return Said(outcome=Outcome.REFUSED, code="elsewhere")
 
     def _resident(self, listed: dict[str, Any]) -> Said:
         raise NotImplementedError
@@ -170,5 +170,5 @@ DOOR = Door(
     give=Prompting,
     take_back=TakingBack,
     ask=Asking,
-    explains={"not_resident": f"the shared leader does not have it open. {_REMEDY}"},
+    explains={"elsewhere": f"the shared leader does not have it open. {_REMEDY}"},
 )
