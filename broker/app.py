@@ -20,6 +20,7 @@ from broker.book import Book
 from broker.carrier import Carrier
 from broker.claims import Claims
 from broker.clock import wall_clock
+from broker.doors.child import Children
 from broker.errors import CrossAgentError, Fenced, InternalError
 from broker.events import Events
 from broker.failpoints import fail_point
@@ -62,6 +63,7 @@ from broker.wire import (
     Failure,
     McpLine,
     McpOpen,
+    McpPosted,
     McpReady,
     Message,
     Register,
@@ -113,7 +115,8 @@ class Broker:
         self._pins = Pins(self._store)
         self._turns = StartedTurns(home.turns, home.root, self._book, self._reader)
         panel = PanelRoute(home, self._panels, self._peers, self.generation)
-        self._door = DoorRoute(home.root, self._book)
+        self._children = Children(self._peers.send)
+        self._door = DoorRoute(home.root, self._book, self._children)
         headless = HeadlessRoute(self._turns, panel.holds, self._door.holding, self._current_grants, self._unwritten)
         self._route = Routes(panel, self._door, headless)
         self._carrier = Carrier(self._book, self._pins, self._route, self._reader, self.generation)
@@ -224,6 +227,10 @@ class Broker:
             )
             self._mcp.open(peer, Tools(self._service, peer.process, message), lambda line: self._peers.send(peer, McpLine(line)))
             self._peers.send(peer, McpReady(self.generation))
+            if message.posts:
+                self._children.opened(peer)
+        elif isinstance(message, McpPosted):
+            self._children.posted(peer, message)
         elif isinstance(message, Request):
             self._tasks.spawn(self._request(peer, message))
         self._watch_idle()
@@ -312,6 +319,7 @@ class Broker:
 
     def _gone(self, peer: Peer) -> None:
         self._mcp.close(peer)
+        self._children.closed(peer)
         panel = self._panels.remove(peer)
         if panel is not None:
             self._events.publish("panel", agent=panel.agent, pid=panel.process.pid, state="gone")

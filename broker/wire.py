@@ -199,6 +199,8 @@ class McpOpen(NamedTuple):
     auth_names: tuple[str, ...] = ()
     umask: int = 0o022
     """Names of well-known auth variables that are set; never a value."""
+    posts: bool = False
+    """Whether it understands `McpPost`."""
 
 
 class McpLine(NamedTuple):
@@ -211,6 +213,21 @@ class McpReady(NamedTuple):
     """The broker serves this MCP session; lines may be sent."""
 
     generation: int
+
+
+class McpPost(NamedTuple):
+    """Bytes for a socket of the agent's whose child the MCP process is, to be written by nobody else."""
+
+    number: int
+    socket: str
+    data: bytes
+
+
+class McpPosted(NamedTuple):
+    """What came of the post with that number; ``carried``: bytes of it may have left."""
+
+    number: int
+    carried: bool
 
 
 class Request(NamedTuple):
@@ -262,6 +279,8 @@ Message = (
     | McpOpen
     | McpLine
     | McpReady
+    | McpPost
+    | McpPosted
     | Request
     | Reply
     | Failure
@@ -281,6 +300,8 @@ _KINDS: dict[str, type[Any]] = {
     "mcp.open": McpOpen,
     "mcp.line": McpLine,
     "mcp.ready": McpReady,
+    "mcp.post": McpPost,
+    "mcp.posted": McpPosted,
     "request": Request,
     "reply": Reply,
     "failure": Failure,

@@ -6,6 +6,7 @@ names alone. Who is calling is decided in the broker.
 
 from __future__ import annotations
 
+import _thread
 import os
 import time
 from collections import deque
@@ -25,12 +26,15 @@ from broker.baseline import (
 from broker.client import Client
 from broker.errors import CrossAgentError
 from broker.paths import find_home
-from broker.wire import Failure, McpLine, McpOpen, McpReady, Message
+from broker.wire import Failure, McpLine, McpOpen, McpPost, McpPosted, McpReady, Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp_server.process import Process
+
+
+_POST_PATIENCE = 3.0
 
 
 class BrokerConnection:
@@ -40,6 +44,7 @@ class BrokerConnection:
         self._process = process
         self._instance = f"mcp_{os.urandom(8).hex()}"
         self._lines: deque[bytes] = deque()
+        self._posted: deque[McpPosted] = deque()
         self._ready = False
         self._had_broker = False
         self._cwd = _working_directory()
@@ -92,6 +97,7 @@ class BrokerConnection:
             environment=_told(environment),
             auth_names=tuple(name for name in AUTH_NAMES if environment.get(name)),
             umask=self._umask,
+            posts=True,
         )
 
     def _received(self, message: Message) -> None:
@@ -112,6 +118,8 @@ class BrokerConnection:
                 process.write([passed])
                 if all_answered:
                     process.answered()
+        elif isinstance(message, McpPost):
+            _thread.start_new_thread(self._post, (message,))
         elif isinstance(message, Failure):
             refused = CrossAgentError(
                 message.message, code=message.code, next_step=message.next_step, retry_safe=message.retry_safe
@@ -137,6 +145,26 @@ class BrokerConnection:
             self._process.give_up(self._client.trouble.as_result())
         while self._ready and self._lines:
             self._client.send(McpLine(self._lines.popleft()))
+        while self._ready and self._posted:
+            self._client.send(self._posted.popleft())
+
+    # in a thread of its own
+
+    def _post(self, order: McpPost) -> None:
+        """Writes to a socket of the agent's, which takes from its own child what it holds back from strangers (LD-08)."""
+        import socket  # costs memory that most of these processes never need
+
+        carried = False
+        try:
+            with socket.socket(socket.AF_UNIX) as made:
+                made.settimeout(_POST_PATIENCE)
+                made.connect(order.socket)
+                carried = True
+                made.sendall(order.data)
+        except OSError:
+            pass  # the broker looks into the agent's records for what came of it
+        self._posted.append(McpPosted(order.number, carried))
+        self._client.wake()
 
 
 def _working_directory() -> str:

@@ -133,6 +133,8 @@ class Door:
         ask: whether the session is there, and what stands in its way: session → Talk; None: `look` has told all. Its outcome is
             REFUSED where the door leads elsewhere; ``found`` may hold ``busy`` (bool), ``paused`` (bool) and ``waits_for`` (str).
         notice: reads a message at `Opening.notices`.
+        child_secret: the variable by which an agent tells its own children what proves them: what such a child writes to the
+            same socket, SOCKET, is let in where a stranger's words are held. Empty: they are strangers.
         explains: what a refused or declined message needs, in words, by code; ``elsewhere``: the process behind the door does
             not have the session, which then is only held by whoever else is seen to.
     """
@@ -144,3 +146,4 @@ class Door:
     ask: Callable[[str], Talk] | None = None
     notice: Callable[[bytes], Notice | None] = lambda _: None
     explains: Mapping[str, str] = field(default_factory=dict)
+    child_secret: str = ""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from broker.baseline import is_baseline
 from broker.book import Book
-from broker.deliveries import Attempt, Delivery
+from broker.deliveries import Attempt, Delivery, Kind
+from broker.doors.child import Children
 from broker.doors.ear import Ear
 from broker.doors.exchange import DoorError, Hooks, converse
 from broker.failpoints import fail_point
@@ -23,7 +25,7 @@ from broker.routes import Held, Holding, Open, Reach, Unreachable
 from broker.tasks import Tasks
 from broker.wire import StageName, StageReport
 from shims.agent import Agent, agent
-from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Talk
+from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Talk, Way
 
 log = logging.getLogger("broker.routes.door")
 
@@ -43,8 +45,9 @@ class DoorRoute:
 
     name = "door"
 
-    def __init__(self, home: str, book: Book) -> None:
+    def __init__(self, home: str, book: Book, children: Children) -> None:
         self._book = book
+        self._children = children
         self._reporting: Reporting
         self._handed_in: Callable[[Attempt], None]
         self._ear = Ear(home, self._heard)
@@ -152,10 +155,11 @@ class DoorRoute:
 
     async def _give(self, door: Door, opening: Opening, delivery: Delivery, attempt: Attempt, text: str) -> None:
         notices = await self._ear.at(opening.notices, door) if opening.notices else ""
-        talk = door.give(opening, Letter(delivery.session, delivery.key, text, notices))
+        letter = Letter(delivery.session, delivery.key, text, notices)
         hooks = Hooks(lambda: fail_point("broker.door.before"), lambda: fail_point("broker.door.after"))
         try:
-            said = await self._converse(opening, talk, hooks)
+            said = await self._by_child(door, opening, letter, hooks) if delivery.kind is not Kind.REQUEST else None
+            said = said or await self._converse(opening, door.give(opening, letter), hooks)
         except DoorError as error:
             log.info("%s: %s: %s", attempt.id, door.name, error.reason)
             if not error.carried:
@@ -170,6 +174,25 @@ class DoorRoute:
             if said.outcome is Outcome.ACCEPTED:
                 self._report(attempt, StageName.TAKEN)
         self._handed_in(attempt)
+
+    async def _by_child(self, door: Door, opening: Opening, letter: Letter, hooks: Hooks) -> Said | None:
+        """The answer in the hands of the session's own MCP process, which it lets in unasked; None: there is none (LD-08)."""
+        if not door.child_secret or opening.way is not Way.SOCKET:
+            return None
+        for peer in await self._children.of(opening.holder):
+            told = await asyncio.to_thread(variables, peer.process.pid, (door.child_secret,))
+            if not told or not told.get(door.child_secret):
+                continue
+            proven = replace(opening, secret=told[door.child_secret])
+            said = door.give(proven, letter).begin()
+            hooks.before()
+            carried = await self._children.post(peer, opening.socket, b"".join(line + b"\n" for line in said.messages))
+            hooks.after()
+            if carried is None:
+                raise DoorError("the session's own MCP process gave no answer", carried=True)
+            if carried:
+                return said
+        return None
 
     def withdraw(self, attempt: Attempt) -> None:
         delivery = self._book.delivery(attempt.delivery)

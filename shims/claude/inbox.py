@@ -9,6 +9,8 @@ Owns the wire and what the live registry says of it. Since 2.1.224; measured wit
   ``refused`` where a setting says so). Delivery itself is told by the transcript alone: ``origin.msg_id`` of a ``user`` record.
 * A repeated ``msg_id`` is delivered again.
 * A receiver that bypasses permissions holds messages; ``crossSessionInbound`` in its settings may hold or refuse them as well.
+* What an MCP server of the session's own writes there with the token that it was given is never held; the token alone, from any
+  other process, changes nothing.
 * Slash commands and ``@path`` in a text do nothing.
 """
 
@@ -114,6 +116,7 @@ DOOR = Door(
     look=look,
     give=Posting,
     notice=notice,
+    child_secret="CLAUDE_CODE_MESSAGING_TOKEN",
     explains={
         News.HELD.value: f"a person is asked there whether it may be delivered. {_SETTING} set to `accept` would let messages of "
         "every local process in without asking, with whatever that session may do unasked",
