@@ -29,6 +29,7 @@ from broker.tasks import Tasks
 from broker.watch import Watch
 from broker.wire import StageName, StageReport
 from shims.agent import agent, agents
+from shims.door import News
 
 log = logging.getLogger("broker.carrier")
 
@@ -36,6 +37,9 @@ Target = tuple[str, str, str]
 
 _WITHDRAW_AGAIN = 30.0
 """Seconds after which a message that could not be taken back at its deadline is looked at once more."""
+
+_CROWDED = 5.0
+"""Seconds after which an agent that lets in so many and no more is tried again."""
 
 _RETURN_RETRY = 60.0
 """Seconds that return traffic tries a route that refuses it (DE-41)."""
@@ -305,9 +309,9 @@ class Carrier:
         elif delivery.state is State.AWAITING:
             await self.without_answer(delivery, closed, f"the agent gave it up: {code}")
             self.ended(delivery)
-        elif code in (*_UNTOUCHED, *_LATE) or self._return_may_retry(delivery):
+        elif code in (*_UNTOUCHED, *_LATE) or (code not in _ANSWERED_BY_A_PERSON and self._return_may_retry(delivery)):
             await self._book.apply(delivery, Event.BUSY, attempt=closed)
-            self.again_in(1.0, delivery)  # what it waits for may have happened meanwhile
+            self.again_in(_CROWDED if code == "crowded" else 1.0, delivery)  # what it waits for may have happened meanwhile
         else:
             reason = _REFUSALS.get(code, f"the panel refused it: {code}")
             await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=closed)
@@ -423,5 +427,8 @@ _ENDS = {
 _LATE = ("too_late", "withdrawn")
 """Rejections of what was looked at after its time; an order that slept with the machine is too late, and its delivery is not."""
 
-_UNTOUCHED = frozenset(("busy", "ended_waiting"))
+_ANSWERED_BY_A_PERSON = frozenset(news.value for news in (News.DECLINED, News.REFUSED, News.EXPIRED, News.DROPPED))
+"""Rejections that trying again would only ask the person again about."""
+
+_UNTOUCHED = frozenset(("busy", "ended_waiting", "crowded"))
 """Rejections after which the message goes out again: it was not written, or the agent ended while it only waited there."""

@@ -112,12 +112,16 @@ class News(str, Enum):
     DECLINED = "declined"
     REFUSED = "refused"
     EXPIRED = "expired"
+    CROWDED = "crowded"
+    """It was not let in, and may be later."""
+    DROPPED = "dropped"
+    """It was not let in, and never will be."""
 
 
 class Notice(NamedTuple):
-    """One message at `Opening.notices`."""
+    """One message at `Opening.notices`, about the messages with these keys."""
 
-    key: str
+    keys: tuple[str, ...]
     news: News
 
 

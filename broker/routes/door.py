@@ -236,17 +236,16 @@ class DoorRoute:
     def _heard(self, notice: Notice, teller: ProcessId | None) -> None:
         for attempt in self._book.open_attempts():
             delivery = self._book.delivery(attempt.delivery)
-            if delivery is None or delivery.key != notice.key:
+            if delivery is None or delivery.key not in notice.keys:
                 continue
             if teller is not None and str(teller) != attempt.instance:
                 log.warning("%s tells of an attempt of %s", teller, attempt.instance)
-                return
+                continue
             door = _door(agent(delivery.agent), attempt.route)
             if notice.news is News.HELD:
                 self._tasks.spawn(self._reporting.held_by_peer(attempt.id, door.explains[News.HELD.value]))
             else:
                 self._report(attempt, StageName.REJECTED, code=notice.news.value)
-            return
 
     def _report(self, attempt: Attempt, stage: StageName, code: str = "") -> None:
         seen = asyncio.get_running_loop().create_future()

@@ -6,7 +6,9 @@ Owns the wire and what the live registry says of it. Since 2.1.224; measured wit
 * What waits together is answered by one turn, so that one message at a time is handed in. It dies with its process.
 * Nothing is answered on the connection. What became of a message is told to the socket that it names as ``from``, if that lies
   in the directory of the receiver's own or in ``/tmp/cc-socks``: ``held``, ``denied``, ``expired`` (``status_detail``
-  ``refused`` where a setting says so). Delivery itself is told by the transcript alone: ``origin.msg_id`` of a ``user`` record.
+  ``refused`` where a setting says so), ``dropped`` (``drop_reason``; after some thirty within a few seconds it lets in one every
+  few seconds, and tells of several that it dropped in one message). Delivery itself is told by the transcript alone:
+  ``origin.msg_id`` of a ``user`` record.
 * A repeated ``msg_id`` is delivered again.
 * A receiver that bypasses permissions holds messages; ``crossSessionInbound`` in its settings may hold or refuse them as well.
 * What an MCP server of the session's own writes there with the token that it was given is never held; the token alone, from any
@@ -24,7 +26,7 @@ from collections.abc import Sequence
 from broker.processes import ProcessId
 from shims.claude import live
 from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Way
-from shims.jsonline import parse_object
+from shims.jsonline import as_list, parse_object
 
 _SINCE = (2, 1, 224)
 _REMEDY = "Update it, open the session in an editor panel, or close it."
@@ -93,18 +95,24 @@ class Posting:
         return Said(outcome=Outcome.SAID)
 
 
-_NEWS = {"held": News.HELD, "denied": News.DECLINED, "expired": News.EXPIRED}
+_NEWS = {"held": News.HELD, "denied": News.DECLINED, "expired": News.EXPIRED, "dropped": News.DROPPED}
+_PASSES = ("rate-limited", "queue-full")
+"""Why a message was dropped that is let in some seconds later."""
 
 
 def notice(line: bytes) -> Notice | None:
     told = parse_object(line)
-    key, status = told.get("orig_msg_id"), told.get("status")
-    if told.get("action") != "peer_message_status" or not isinstance(key, str) or not isinstance(status, str):
+    if told.get("action") != "peer_message_status":
+        return None
+    news = _NEWS.get(str(told.get("status")))
+    if news is None:
         return None
     if told.get("status_detail") == "refused":
-        return Notice(key, News.REFUSED)
-    news = _NEWS.get(status)
-    return Notice(key, news) if news is not None else None
+        news = News.REFUSED
+    elif news is News.DROPPED and told.get("drop_reason") in _PASSES:
+        news = News.CROWDED
+    named = (told.get("orig_msg_id"), *as_list(told.get("dropped_msg_ids")))
+    return Notice(tuple(dict.fromkeys(key for key in named if isinstance(key, str))), news)
 
 
 def _encoded(message: dict[str, object]) -> bytes:
@@ -122,6 +130,7 @@ DOOR = Door(
         "every local process in without asking, with whatever that session may do unasked",
         News.DECLINED.value: "the person at that session declined it",
         News.REFUSED.value: f"that session takes no messages from others: {_SETTING} says `refuse`, or its policy does",
+        News.DROPPED.value: "Claude Code dropped it at its inbox, as a repetition or a part of a loop",
         News.EXPIRED.value: "it was held for the approval of the person at that session, and nobody gave it",
     },
 )
