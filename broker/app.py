@@ -122,7 +122,7 @@ class Broker:
         self._carrier = Carrier(self._book, self._pins, self._route, self._reader, self.generation)
         self._turns.attach(self._carrier)
         self._settlement = Settlement(self._book, self._carrier, panel, self._panels, self._reader)
-        self._door.attach(self._carrier, self._settlement.handed_in)
+        self._door.attach(self._carrier, self._settlement)
         self._mcp = McpSessions()
         self._gathered = asyncio.Event()
         self._tasks = Tasks(log)

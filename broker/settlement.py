@@ -39,6 +39,7 @@ class Settlement:
         self._holders = Holders(panels)
         self._reader = reader
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._let_go: dict[str, asyncio.Task[Found | None]] = {}
 
     def registered(self, panel: Panel) -> None:
         """A shim has (again) registered: attempts of its that it does not know are asked about (row 3)."""
@@ -57,6 +58,13 @@ class Settlement:
         """At an agent's own door: nobody else tells of its process's end."""
         self._settle(attempt)
 
+    def let_go(self, attempt: Attempt) -> None:
+        """The process that had it lives on without the session: its records say now what they will ever say."""
+        if attempt.id not in self._let_go:
+            task = asyncio.get_running_loop().create_task(self._settled_now(attempt.id, still_there=False))
+            self._let_go[attempt.id] = task
+            task.add_done_callback(lambda _: self._let_go.pop(attempt.id, None))
+
     def recover(self) -> None:
         """At start: what living instances have is told when they register; one that never does ends at some time (row 5)."""
         for attempt in self._book.open_attempts():
@@ -64,7 +72,7 @@ class Settlement:
                 self._settle(attempt)
 
     def close(self) -> None:
-        for task in self._tasks.values():
+        for task in (*self._tasks.values(), *self._let_go.values()):
             task.cancel()
 
     def _settle(self, attempt: Attempt) -> None:
@@ -86,13 +94,20 @@ class Settlement:
             # Whoever opens the session runs it, and `watch` finds the end of its turn; unless that one dies as well.
             await self._holders.opened_and_closed(delivery.agent, attempt.store, delivery.session)
 
-    async def _settled_now(self, identifier: str) -> Found | None:
-        """Settles by what the records say now, and returns it; None: it is settled already."""
+    async def _settled_now(self, identifier: str, *, still_there: bool = True) -> Found | None:
+        """Settles by what the records say now, and returns it; None: it is settled already.
+
+        Args:
+            still_there: whoever could still write the records may be there, and is waited for.
+        """
         attempt = self._book.attempt(identifier)
         delivery = self._book.delivery(attempt.delivery) if attempt is not None else None
         if attempt is None or delivery is None:
             return None
-        record = await self._look(attempt, delivery)
+        if still_there:
+            record = await self._look(attempt, delivery)
+        else:
+            record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
         async with self._carrier.lock(delivery.target):
             attempt = self._book.attempt(identifier)
             delivery = self._book.delivery(delivery.id)

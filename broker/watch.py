@@ -113,6 +113,7 @@ class Watch:
             delivery, attempt = self._open(identifier)
             if delivery is not None and attempt is not None:
                 await self._conclude(delivery, attempt, session, record)
+        self._route.looked(attempt)
 
     async def _find(self, delivery: Delivery, attempt: Attempt) -> tuple[str, Record]:
         """What the records say, and of which session: what waits in a process goes with it to another one (LD-02)."""

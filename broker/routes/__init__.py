@@ -103,6 +103,10 @@ class Handing(Protocol):
         """Whether the turn of this attempt has begun, as far as is seen."""
         ...
 
+    def looked(self, attempt: Attempt | None) -> None:
+        """The records were looked into for the end of this attempt; None: it has ended."""
+        ...
+
     def forget(self, attempt: Attempt) -> None:
         """The attempt has been settled otherwise: whoever still waits for its end need not."""
         ...

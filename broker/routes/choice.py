@@ -90,6 +90,10 @@ class Routes:
     def runs(self, attempt: Attempt) -> bool:
         return self._named(attempt.route).runs(attempt)
 
+    def looked(self, attempt: Attempt | None) -> None:
+        if attempt is not None:
+            self._named(attempt.route).looked(attempt)
+
     def forget(self, attempt: Attempt) -> None:
         self._named(attempt.route).forget(attempt)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -40,6 +39,18 @@ class Reporting(Protocol):
     async def held_by_peer(self, attempt: str, note: str) -> None: ...
 
 
+class Settling(Protocol):
+    """What it asks of `broker.settlement`."""
+
+    def handed_in(self, attempt: Attempt) -> None:
+        """Its process must be watched from now on."""
+        ...
+
+    def let_go(self, attempt: Attempt) -> None:
+        """Its process lives, and has let go of the session."""
+        ...
+
+
 class DoorRoute:
     """All doors of all agents."""
 
@@ -49,14 +60,13 @@ class DoorRoute:
         self._book = book
         self._children = children
         self._reporting: Reporting
-        self._handed_in: Callable[[Attempt], None]
+        self._settling: Settling
         self._ear = Ear(home, self._heard)
         self._tasks = Tasks(log)
 
-    def attach(self, reporting: Reporting, handed_in: Callable[[Attempt], None]) -> None:
-        """``handed_in`` is told of each attempt whose process must be watched from then on."""
+    def attach(self, reporting: Reporting, settling: Settling) -> None:
         self._reporting = reporting
-        self._handed_in = handed_in
+        self._settling = settling
 
     def recover(self) -> None:
         """News of what an earlier broker handed in come to the same places."""
@@ -173,7 +183,7 @@ class DoorRoute:
             self._report(attempt, StageName.WRITTEN)
             if said.outcome is Outcome.ACCEPTED:
                 self._report(attempt, StageName.TAKEN)
-        self._handed_in(attempt)
+        self._settling.handed_in(attempt)
 
     async def _by_child(self, door: Door, opening: Opening, letter: Letter, hooks: Hooks) -> Said | None:
         """The answer in the hands of the session's own MCP process, which it lets in unasked; None: there is none (LD-08)."""
@@ -219,6 +229,22 @@ class DoorRoute:
         """Nobody tells of it as it happens."""
         del attempt
         return False
+
+    def looked(self, attempt: Attempt | None) -> None:
+        if attempt is not None and attempt.open:
+            self._tasks.spawn(self._settle_if_let_go(attempt))
+
+    async def _settle_if_let_go(self, attempt: Attempt) -> None:
+        """A process that serves many sessions may let go of one and live on, with nobody else to tell of that."""
+        delivery = self._book.delivery(attempt.delivery)
+        if delivery is None or "elsewhere" not in _door(agent(delivery.agent), attempt.route).explains:
+            return
+        holders = await asyncio.to_thread(agent(delivery.agent).holders, attempt.store, delivery.session)
+        if any(str(holder) != attempt.instance for holder in holders):
+            return  # whoever opened it is there
+        holding = await self.holding(delivery.agent, attempt.store, delivery.session)
+        if attempt.instance not in map(str, holding.processes):
+            self._settling.let_go(attempt)
 
     def forget(self, attempt: Attempt) -> None:
         """Nobody else waits for its end."""

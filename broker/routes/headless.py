@@ -117,6 +117,9 @@ class HeadlessRoute:
     def runs(self, attempt: Attempt) -> bool:
         return self._turns.runs(attempt.id)
 
+    def looked(self, attempt: Attempt | None) -> None:
+        """Its runner tells what becomes of it."""
+
     def forget(self, attempt: Attempt) -> None:
         """Its files go when its runner has ended."""
 

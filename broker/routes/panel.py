@@ -99,6 +99,9 @@ class PanelRoute:
         if panel is not None:
             self._peers.send(panel.peer, Withdraw(attempt.id, self._generation))
 
+    def looked(self, attempt: Attempt | None) -> None:
+        """Its shim tells what becomes of it."""
+
     def forget(self, attempt: Attempt) -> None:
         panel = self._panels.by_instance(attempt.instance)
         if panel is not None:
