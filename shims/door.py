@@ -137,6 +137,8 @@ class Door:
         ask: whether the session is there, and what stands in its way: session → Talk; None: `look` has told all. Its outcome is
             REFUSED where the door leads elsewhere; ``found`` may hold ``busy`` (bool), ``paused`` (bool) and ``waits_for`` (str).
         notice: reads a message at `Opening.notices`.
+        held_back: whether a person at the session has been asked about any message since then: (store, session, wall-clock
+            seconds). Blocking.
         child_secret: the variable by which an agent tells its own children what proves them: what such a child writes to the
             same socket, SOCKET, is let in where a stranger's words are held. Empty: they are strangers.
         explains: what a refused or declined message needs, in words, by code; ``elsewhere``: the process behind the door does
@@ -150,4 +152,5 @@ class Door:
     ask: Callable[[str], Talk] | None = None
     notice: Callable[[bytes], Notice | None] = lambda _: None
     explains: Mapping[str, str] = field(default_factory=dict)
+    held_back: Callable[[str, str, float], bool] = lambda store, session, since: False  # noqa: ARG005
     child_secret: str = ""

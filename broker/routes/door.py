@@ -14,19 +14,24 @@ from typing import Protocol
 
 from broker.baseline import is_baseline
 from broker.book import Book
-from broker.deliveries import Attempt, Delivery, Kind
+from broker.deliveries import Attempt, Delivery, Evidence, Kind
 from broker.doors.child import Children
 from broker.doors.ear import Ear
 from broker.doors.exchange import DoorError, Hooks, converse
 from broker.failpoints import fail_point
 from broker.processes import ProcessId, parse_process_id, variables, working_directory
+from broker.reader import Reader
 from broker.routes import Held, Holding, Open, Reach, Unreachable
 from broker.tasks import Tasks
 from broker.wire import StageName, StageReport
-from shims.agent import Agent, agent
+from shims.agent import Agent, Found, agent
 from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Talk, Way
 
 log = logging.getLogger("broker.routes.door")
+
+_LOOK_AGAIN = 5.0
+_IDLE_LOOKS = 3
+"""Looks in a row at an idle session without a message, after which that never went in: what goes in there runs at once."""
 
 _LEAVE = "Close it there, or open it in an editor panel."
 
@@ -56,9 +61,10 @@ class DoorRoute:
 
     name = "door"
 
-    def __init__(self, home: str, book: Book, children: Children) -> None:
+    def __init__(self, home: str, book: Book, children: Children, reader: Reader) -> None:
         self._book = book
         self._children = children
+        self._reader = reader
         self._reporting: Reporting
         self._settling: Settling
         self._ear = Ear(home, self._heard)
@@ -73,6 +79,30 @@ class DoorRoute:
         for attempt in self._book.open_attempts():
             if attempt.by_door:
                 self._tasks.spawn(self._listen(attempt))
+                if attempt.evidence is Evidence.NONE:
+                    self._tasks.spawn(self._find_out(attempt))
+
+    async def _find_out(self, attempt: Attempt) -> None:
+        """Whether an earlier broker's words went in: by the records, and by a session that has been idle since without them."""
+        idle = 0
+        while (kept := self._book.attempt(attempt.id)) is not None and kept.open and kept.evidence is Evidence.NONE:
+            delivery = self._book.delivery(attempt.delivery)
+            if delivery is None:
+                return
+            record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
+            if record.found not in (Found.ABSENT, Found.UNKNOWN):
+                self._report(attempt, StageName.WRITTEN)  # the rest is read from the records
+                return
+            found = await self.find(delivery.agent, attempt.store, delivery.session)
+            quiet = isinstance(found, Open) and not found.busy and not found.waits_for and not found.paused
+            idle = idle + 1 if quiet and record.found is Found.ABSENT else 0
+            held_back = _door(agent(delivery.agent), attempt.route).held_back
+            if idle >= _IDLE_LOOKS:
+                if await asyncio.to_thread(held_back, attempt.store, delivery.session, attempt.created):
+                    return  # it may be this one that a person is asked about
+                self._settling.let_go(attempt)
+                return
+            await asyncio.sleep(_LOOK_AGAIN)
 
     async def _listen(self, attempt: Attempt) -> None:
         delivery, holder = self._book.delivery(attempt.delivery), parse_process_id(attempt.instance)

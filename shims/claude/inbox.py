@@ -24,9 +24,11 @@ import os
 from collections.abc import Sequence
 
 from broker.processes import ProcessId
-from shims.claude import live
+from shims import tail
+from shims.claude import live, sessions
 from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Way
 from shims.jsonline import as_list, parse_object
+from shims.moved import moment
 
 _SINCE = (2, 1, 224)
 _REMEDY = "Update it, open the session in an editor panel, or close it."
@@ -119,11 +121,22 @@ def _encoded(message: dict[str, object]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
+_HELD = b'"Held peer message'
+"""How a note in the transcript begins whose message waits for the person; it names none (2.1.332)."""
+
+
+def held_back(store: str, session: str, since: float) -> bool:
+    path = sessions.find(store, session)
+    lines = tail.last_lines(path) if path is not None else ()
+    return any(moment(parse_object(line)) >= since for line in lines if _HELD in line)
+
+
 DOOR = Door(
     name="claude-inbox",
     look=look,
     give=Posting,
     notice=notice,
+    held_back=held_back,
     child_secret="CLAUDE_CODE_MESSAGING_TOKEN",
     explains={
         News.HELD.value: f"a person is asked there whether it may be delivered. {_SETTING} set to `accept` would let messages of "
