@@ -117,7 +117,7 @@ class Broker:
         panel = PanelRoute(home, self._panels, self._peers, self.generation)
         self._children = Children(self._peers.send)
         self._door = DoorRoute(home.root, self._book, self._children, self._reader)
-        headless = HeadlessRoute(self._turns, panel.holds, self._door.holding, self._current_grants, self._unwritten)
+        headless = HeadlessRoute(self._turns, panel.holds, self._current_grants, self._unwritten)
         self._route = Routes(panel, self._door, headless)
         self._carrier = Carrier(self._book, self._pins, self._route, self._reader, self.generation)
         self._turns.attach(self._carrier)

@@ -430,5 +430,5 @@ _LATE = ("too_late", "withdrawn")
 _ANSWERED_BY_A_PERSON = frozenset(news.value for news in (News.DECLINED, News.REFUSED, News.EXPIRED, News.DROPPED))
 """Rejections that trying again would only ask the person again about."""
 
-_UNTOUCHED = frozenset(("busy", "ended_waiting", "crowded"))
+_UNTOUCHED = frozenset(("busy", "ended_waiting", "crowded", "elsewhere"))
 """Rejections after which the message goes out again: it was not written, or the agent ended while it only waited there."""

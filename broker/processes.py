@@ -12,6 +12,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import NamedTuple
 
 _PROC = sys.platform == "linux"
@@ -127,6 +128,25 @@ def variables(pid: int, wanted: Collection[str] | Callable[[str], bool]) -> dict
         return {name: value for name, value in psutil.Process(pid).environ().items() if is_wanted(name)}
     except psutil.Error:
         return None
+
+
+def open_files(pid: int) -> list[str]:
+    """The paths of the files that ``pid`` has open, links resolved; empty where it cannot be told."""
+    if _PROC:
+        found = []
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):  # it was closed meanwhile
+                    found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except OSError:
+            pass
+        return found
+    import psutil
+
+    try:
+        return [file.path for file in psutil.Process(pid).open_files()]
+    except psutil.Error:
+        return []
 
 
 def working_directory(pid: int) -> str | None:

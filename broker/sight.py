@@ -87,7 +87,7 @@ class Sight:
         In a thread: the kernel may let whoever reads its table of locks wait for 16 ms (measured).
         """
         holds = store.holds()
-        return await asyncio.to_thread(agent.shelf.holding, store.path, holds) if holds else {}
+        return await asyncio.to_thread(agent.shelf.holding, store.path, holds)
 
     async def _doors(self, target: Agent, store: Store, held: Mapping[str, object]) -> frozenset[str]:
         """Those of the sessions that are held to which a door leads, as far as the agent's files tell."""

@@ -141,8 +141,8 @@ class Door:
             seconds). Blocking.
         child_secret: the variable by which an agent tells its own children what proves them: what such a child writes to the
             same socket, SOCKET, is let in where a stranger's words are held. Empty: they are strangers.
-        explains: what a refused or declined message needs, in words, by code; ``elsewhere``: the process behind the door does
-            not have the session, which then is only held by whoever else is seen to.
+        lets_go: its process may let go of a session and live on; what waited there is gone then.
+        explains: what a refused or declined message needs, in words, by code.
     """
 
     name: str
@@ -154,3 +154,4 @@ class Door:
     explains: Mapping[str, str] = field(default_factory=dict)
     held_back: Callable[[str, str, float], bool] = lambda store, session, since: False  # noqa: ARG005
     child_secret: str = ""
+    lets_go: bool = False

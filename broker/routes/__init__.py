@@ -63,14 +63,6 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """Who has a session open. ``cleared``: seemed to, and has said that it does not."""
-
-    processes: tuple[ProcessId, ...] = ()
-    cleared: tuple[ProcessId, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """A process has the session, and no door of its leads in."""
 

@@ -21,7 +21,7 @@ from broker.doors.exchange import DoorError, Hooks, converse
 from broker.failpoints import fail_point
 from broker.processes import ProcessId, parse_process_id, variables, working_directory
 from broker.reader import Reader
-from broker.routes import Held, Holding, Open, Reach, Unreachable
+from broker.routes import Held, Open, Reach, Unreachable
 from broker.tasks import Tasks
 from broker.wire import StageName, StageReport
 from shims.agent import Agent, Found, agent
@@ -138,37 +138,19 @@ class DoorRoute:
             found = await self._asked(door, opening, session) if ask and door.ask is not None else _as_it_looks(door, opening)
             if isinstance(found, Open):
                 return found
-            if found is None:
-                holders = [holder for holder in holders if holder != opening.holder]
-                if not holders:
-                    return None
-            shut = found or Shut(door.explains["elsewhere"], _LEAVE)
+            shut = found
         if shut is None:
             shut = Shut(f"{described.product} has no door of its own", _LEAVE)
         return Held(holders[0], shut.reason, shut.remedy)
 
-    async def holding(self, name: str, store: str, session: str) -> Holding:
-        """Who has the session open: one that seems to is asked, where it can be asked whether it does."""
-        described = agent(name)
-        holders = await asyncio.to_thread(described.holders, store, session) if session else []
-        cleared: set[ProcessId] = set()
-        for door in described.doors if holders else ():
-            if door.ask is None or "elsewhere" not in door.explains:
-                continue
-            opening = await asyncio.to_thread(door.look, store, session, holders)
-            if isinstance(opening, Opening) and await self._asked(door, opening, session) is None:
-                cleared.add(opening.holder)
-        return Holding(tuple(holder for holder in holders if holder not in cleared), tuple(cleared))
-
-    async def _asked(self, door: Door, opening: Opening, session: str) -> Open | Shut | None:
-        """None: its process says that it does not have the session."""
+    async def _asked(self, door: Door, opening: Opening, session: str) -> Open | Shut:
         assert door.ask is not None
         try:
             said = await self._converse(opening, door.ask(session))
         except DoorError as error:
             return Shut(f"its door is there and {error.reason}", "Call again later, or open the session in an editor panel.")
         if said.outcome is Outcome.REFUSED:
-            return None if said.code == "elsewhere" else Shut(door.explains.get(said.code, said.code), _LEAVE)
+            return Shut(door.explains.get(said.code, said.code), _LEAVE)
         busy, waits_for = said.found.get("busy", opening.busy), said.found.get("waits_for", opening.waits_for)
         return Open(door, opening, bool(busy), said.found.get("paused") is True, str(waits_for), opening.since)
 
@@ -267,13 +249,10 @@ class DoorRoute:
     async def _settle_if_let_go(self, attempt: Attempt) -> None:
         """A process that serves many sessions may let go of one and live on, with nobody else to tell of that."""
         delivery = self._book.delivery(attempt.delivery)
-        if delivery is None or "elsewhere" not in _door(agent(delivery.agent), attempt.route).explains:
+        if delivery is None or not _door(agent(delivery.agent), attempt.route).lets_go:
             return
         holders = await asyncio.to_thread(agent(delivery.agent).holders, attempt.store, delivery.session)
-        if any(str(holder) != attempt.instance for holder in holders):
-            return  # whoever opened it is there
-        holding = await self.holding(delivery.agent, attempt.store, delivery.session)
-        if attempt.instance not in map(str, holding.processes):
+        if attempt.instance not in map(str, holders):
             self._settling.let_go(attempt)
 
     def forget(self, attempt: Attempt) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from broker.deliveries import Attempt, Delivery
-from broker.routes import Holding, Reach, Unreachable, Wait
+from broker.routes import Reach, Unreachable, Wait
 from broker.settings import Grants, caller_settings
 from broker.turns.allowed import Allowed, allowed, find_program
 from broker.turns.environment import child_environment
@@ -38,7 +38,6 @@ class HeadlessRoute:
 
     Args:
         holds: whether a shim holds a session.
-        holding: the processes that have a session open, and those that only seem to.
         grants: the person's, as they are now.
     """
 
@@ -48,13 +47,11 @@ class HeadlessRoute:
         self,
         turns: StartedTurns,
         holds: Callable[[str, str], bool],
-        holding: Callable[[str, str, str], Awaitable[Holding]],
         grants: Callable[[], Grants],
         unwritten: Unwritten,
     ) -> None:
         self._turns = turns
         self._holds = holds
-        self._holding = holding
         self._grants = grants
         self._unwritten = unwritten
 
@@ -93,7 +90,6 @@ class HeadlessRoute:
             delivery.session, reach.session, delivery.key, self._turns.prompt(attempt.id), delivery.cwd, may.model, mode
         )
         environment = self._environment(delivery, attempt.session)
-        holding = await self._holding(target.name, delivery.store, delivery.session)
         run = Run(
             agent=target.name,
             store=delivery.store,
@@ -106,7 +102,6 @@ class HeadlessRoute:
             idle=delivery.idle,
             token=delivery.token,
             umask=delivery.umask,
-            cleared=tuple(map(str, holding.cleared)),
         )
         await self._turns.start(attempt, run, headless.input(text, delivery.key), environment)
         return True
@@ -127,7 +122,7 @@ class HeadlessRoute:
         """Who holds the session, in words; empty: nobody."""
         if self._holds(target.name, delivery.session):
             return "a panel holds it"
-        holders = (await self._holding(target.name, delivery.store, delivery.session)).processes
+        holders = await asyncio.to_thread(target.holders, delivery.store, delivery.session)
         return f"process {holders[0].pid} holds it" if holders else ""
 
     def _environment(self, delivery: Delivery, session: str) -> dict[str, str]:

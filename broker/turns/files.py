@@ -48,7 +48,6 @@ class Run(NamedTuple):
         idle: seconds without a sign of life after which the turn is ended (DE-32).
         token: what a finished answer closes with; empty when nothing is asked for.
         umask: the agent's.
-        cleared: processes that seem to hold the session, and have said that they do not (`pid@start`).
     """
 
     agent: str
@@ -62,7 +61,6 @@ class Run(NamedTuple):
     idle: float
     token: str = ""
     umask: int = 0o022
-    cleared: tuple[str, ...] = ()
 
 
 class Ended(NamedTuple):

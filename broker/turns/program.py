@@ -317,8 +317,7 @@ class Runner:
 
 def _holders(run: Run) -> list[ProcessId]:
     """Who holds the session, by the agent's own word or a shim's."""
-    seeming: list[ProcessId] = import_module(f"shims.{run.agent}.live").holders(run.store, run.session)
-    held = [process for process in seeming if str(process) not in run.cleared]
+    held: list[ProcessId] = list(import_module(f"shims.{run.agent}.live").holders(run.store, run.session))
     held += [p.process for p in living(find_home().shims) if p.agent == run.agent and run.session in p.sessions]
     return held
 

@@ -28,10 +28,10 @@ _REMEDY = (
 
 
 def look(store: str, session: str, holders: Sequence[ProcessId]) -> Opening | Shut:
-    del session, holders  # which sessions it serves, only the leader tells
-    leader = next(iter(live.leaders(store)), None)
+    del store, session
+    leader = next((holder for holder in holders if live.leads(argv(holder.pid))), None)
     if leader is None:
-        return Shut("a Grok terminal takes messages through a shared leader alone, and none runs", _REMEDY)
+        return Shut("a Grok session takes messages through a shared leader alone, and none has this one", _REMEDY)
     program = executable(leader.pid)
     if program is None:
         return Shut(f"which program process {leader.pid} runs cannot be told", _REMEDY)
@@ -171,4 +171,5 @@ DOOR = Door(
     take_back=TakingBack,
     ask=Asking,
     explains={"elsewhere": f"the shared leader does not have it open. {_REMEDY}"},
+    lets_go=True,
 )

@@ -1,22 +1,19 @@
-"""Which processes hold which of Grok Build's sessions, as far as Grok itself tells.
+"""Which processes hold which of Grok Build's sessions.
 
-Owns what the entries of ``<store>/active_sessions.json`` are worth; never writes there. Only the terminal interface registers,
-and an entry stays behind after a kill; ``grok agent stdio`` never does (1.0.41; protocols: grok.md, section 3). Panels are known
-by their shims' records alone.
-
-A leader (``grok agent leader``) serves the sessions of its clients and registers none of them: no file tells which. It writes
-the records of each that it opens, so that it may hold whatever was written since it began, and nothing else. Who is about to
-write into a session takes it for a holder of that; nobody else is told of it, for it is no more than possible.
+Owns what the entries of ``<store>/active_sessions.json`` are worth, and the look at who has a session's ``events.jsonl`` open;
+never writes there. Only the terminal interface registers, and an entry stays behind after a kill; ``grok agent stdio`` and a
+leader never do. But whoever has a session open keeps that file open, from ``session/new`` or ``session/load`` until it is
+closed: panels, turns on the command line, terminals, and the leader in place of those that are its clients (1.0.5, 1.0.41).
+Panels with a shim are known by that as well.
 """
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable, Mapping
 
-from broker.processes import ProcessId, all_pids, argv, executable, had_begun, identify, variables
+from broker.processes import ProcessId, all_pids, executable, had_begun, identify, open_files
 from shims.grok import summary
 from shims.shelf import Hold
 
@@ -24,7 +21,7 @@ PROGRAM = re.compile(r"/grok(-native|-\d[^/]*)?$")
 
 _LONGEST_REGISTRY = 1 << 20
 _VARIABLE = "GROK_HOME"
-_WRITTEN = ("summary.json", "updates.jsonl")
+_KEPT_OPEN = "events.jsonl"
 
 
 def store(environment: Mapping[str, str]) -> str:
@@ -51,40 +48,26 @@ def holding(holds: Iterable[Hold]) -> dict[str, tuple[ProcessId, ...]]:
 
 
 def holders(store: str, session: str) -> list[ProcessId]:
-    """Every living process that has registered for ``session``, and the leaders that may hold it."""
+    """Every living process that has ``session`` open, and those that have registered for it."""
     try:
         with open(os.path.join(store, "active_sessions.json"), "rb") as file:
             holds = summary.holds_of(file.read(_LONGEST_REGISTRY))
     except OSError:
         holds = ()
     registered = holding(hold for hold in holds if hold.session == session).get(session, ())
-    written = _last_written(store, session)
-    leading = leaders(store) if written else []
-    return [*registered, *(leader for leader in leading if had_begun(leader, written))]
+    return list(dict.fromkeys((*opened(store).get(session, ()), *registered)))
 
 
-def _last_written(store: str, session: str) -> float:
-    """When the records of a session were written last; 0 where there are none. Opening a session writes its summary (1.0.41)."""
-    folders = glob.glob(os.path.join(glob.escape(store), "sessions", "*", glob.escape(session)))
-    written = [0.0]
-    for folder in folders:
-        for name in _WRITTEN:
-            try:
-                written.append(os.stat(os.path.join(folder, name)).st_mtime)
-            except OSError:
-                continue
-    return max(written)
-
-
-def leaders(place: str) -> list[ProcessId]:
-    """The leaders whose data directory is ``place``; their sockets may be anywhere, so that all processes are looked at."""
-    found = []
+def opened(store: str) -> dict[str, tuple[ProcessId, ...]]:
+    """Which processes have which sessions open. All processes are looked at; elsewhere than on Linux, psutil tells."""
+    place = os.path.join(os.path.realpath(store), "sessions", "")
+    found: dict[str, tuple[ProcessId, ...]] = {}
     for pid in all_pids():
         process = _grok(pid)
-        if process is not None and leads(argv(pid)):
-            environment = variables(pid, ("HOME", _VARIABLE))
-            if environment is None or os.path.realpath(store(environment)) == os.path.realpath(place):
-                found.append(process)
+        for path in open_files(pid) if process is not None else ():
+            parts = path.removeprefix(place).split("/") if path.startswith(place) else ()
+            if process is not None and len(parts) == 3 and parts[2] == _KEPT_OPEN:
+                found[parts[1]] = tuple(dict.fromkeys((*found.get(parts[1], ()), process)))
     return found
 
 

@@ -69,8 +69,10 @@ class GrokShelf:
         return Told(file.size, names=tabs.names_in(file.path))
 
     def holding(self, store: str, holds: Iterable[Hold]) -> Mapping[str, tuple[ProcessId, ...]]:
-        del store
-        return live.holding(holds)
+        found = dict(live.opened(store))
+        for session, processes in live.holding(holds).items():
+            found[session] = tuple(dict.fromkeys((*found.get(session, ()), *processes)))
+        return found
 
 
 SHELF = GrokShelf()

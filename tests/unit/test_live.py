@@ -30,10 +30,10 @@ SESSION = "6f1b9d1e-0000-4000-8000-000000000001"
 
 @contextmanager
 def running(program: Path, *arguments: str, **variables: str) -> Iterator[ProcessId]:
-    """A process whose executable is called so; it ends with its input."""
+    """A process whose executable is called so; it ends with its input. It has the file ``OPENS`` open."""
     program.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(os.path.realpath("/bin/sh"), program)
-    (program.parent / arguments[0]).write_text("echo begun; read x\n")
+    (program.parent / arguments[0]).write_text('exec 3>>"${OPENS:-/dev/null}"; echo begun; read x\n')
     with subprocess.Popen(
         [program, *arguments], cwd=program.parent, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
@@ -163,27 +163,23 @@ def test_an_entry_of_somebody_elses_pid_is_no_hold(tmp_path: Path) -> None:
         assert holders("grok", tmp_path, registry(tmp_path, grok)) == [grok]
 
 
-def test_a_leader_may_hold_what_was_written_since_it_began(tmp_path: Path) -> None:
-    """It serves the sessions of its clients, and no file tells which (1.0.41)."""
+def test_whoever_has_groks_events_open_holds_that_session(tmp_path: Path) -> None:
+    """A panel, a turn on the command line or a leader registers nowhere, and keeps this file open (1.0.5, 1.0.41)."""
     folder = tmp_path / "g" / "sessions" / "%2Fw" / SESSION
     folder.mkdir(parents=True)
-    summary = folder / "summary.json"
-    summary.write_text("{}")
-    long_ago = time.time() - 3600
-    store = str(tmp_path / "g")
-    grok = agent("grok")
-    elsewhere = tmp_path / "elsewhere"
-    with running(tmp_path / "bin" / "grok", "agent", "leader", GROK_HOME=store) as leader:
-        assert grok.holders(store, SESSION) == [leader]
-        assert grok.holders(store, str(uuid.uuid4())) == []
-        os.utime(summary, (long_ago, long_ago))
-        assert grok.holders(store, SESSION) == []
-        (folder / "updates.jsonl").touch()
-        assert grok.holders(store, SESSION) == [leader]
-        assert _is_free_or_its("grok", {store}, SESSION, ProcessId(1, 1)), "who shows it may be a client of the leader"
-        with (
-            running(tmp_path / "bin" / "grok-1.0.41", "agent", "leader", GROK_HOME=str(elsewhere)),
-            running(tmp_path / "bin" / "grok-native", "agent", "stdio", GROK_HOME=store),
-        ):
-            assert grok.holders(store, SESSION) == [leader]
-    assert grok.holders(store, SESSION) == []
+    events, updates = folder / "events.jsonl", folder / "updates.jsonl"
+    store, link = tmp_path / "g", tmp_path / "link"
+    link.symlink_to(store)
+    with running(tmp_path / "bin" / "grok", "agent", "stdio", OPENS=str(events)) as panel:
+        assert holders("grok", store) == holders("grok", link) == [panel]
+        assert agent("grok").holders(str(store), str(uuid.uuid4())) == []
+        assert not _is_free_or_its("grok", {str(store)}, SESSION, ProcessId(1, 1))
+        assert _is_free_or_its("grok", {str(store)}, SESSION, panel)
+    with (
+        running(tmp_path / "bin" / "another", "x", OPENS=str(events)),
+        running(tmp_path / "bin" / "grok", "x", OPENS=str(updates)),
+    ):
+        assert holders("grok", store) == []
+    with running(tmp_path / "bin" / "grok", "agent", "leader", OPENS=str(events)) as leader:
+        assert holders("grok", store) == [leader]
+        assert _is_free_or_its("grok", {str(store)}, SESSION, ProcessId(1, 1)), "who shows it may be a client of the leader"
