@@ -14,6 +14,7 @@ from typing import Protocol
 
 from broker.baseline import is_baseline
 from broker.book import Book
+from broker.clock import wall_clock
 from broker.deliveries import Attempt, Delivery, Evidence, Kind
 from broker.doors.child import Children
 from broker.doors.ear import Ear
@@ -135,7 +136,9 @@ class DoorRoute:
             if isinstance(opening, Shut):
                 shut = opening
                 continue
-            found = await self._asked(door, opening, session) if ask and door.ask is not None else _as_it_looks(door, opening)
+            if not ask or door.ask is None:
+                return _as_it_looks(door, opening)
+            found = await self._asked(door, opening, name, store, session)
             if isinstance(found, Open):
                 return found
             shut = found
@@ -143,7 +146,7 @@ class DoorRoute:
             shut = Shut(f"{described.product} has no door of its own", _LEAVE)
         return Held(holders[0], shut.reason, shut.remedy)
 
-    async def _asked(self, door: Door, opening: Opening, session: str) -> Open | Shut:
+    async def _asked(self, door: Door, opening: Opening, name: str, store: str, session: str) -> Open | Shut:
         assert door.ask is not None
         try:
             said = await self._converse(opening, door.ask(session))
@@ -152,6 +155,8 @@ class DoorRoute:
         if said.outcome is Outcome.REFUSED:
             return Shut(door.explains.get(said.code, said.code), _LEAVE)
         busy, waits_for = said.found.get("busy", opening.busy), said.found.get("waits_for", opening.waits_for)
+        if busy is None:
+            busy = (await self._reader.latest(name, store, session, wall_clock())).open
         return Open(door, opening, bool(busy), said.found.get("paused") is True, str(waits_for), opening.since)
 
     async def reach(self, delivery: Delivery, waited: float) -> Reach | Unreachable:
