@@ -92,8 +92,8 @@ class DoorRoute:
                 return
             record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
             if record.found not in (Found.ABSENT, Found.UNKNOWN):
-                self._report(attempt, StageName.WRITTEN)  # the rest is read from the records
-                return
+                self._report(attempt, StageName.TAKEN if record.found is Found.WAITING else StageName.WRITTEN)
+                return  # the rest is read from the records
             found = await self.find(delivery.agent, attempt.store, delivery.session)
             quiet = isinstance(found, Open) and not found.busy and not found.waits_for and not found.paused
             idle = idle + 1 if quiet and record.found is Found.ABSENT else 0
