@@ -96,6 +96,13 @@ def test_every_effect_of_a_started_turn_is_killed_before_and_after() -> None:
     assert {point for point in of_turns if f'fail_point("{point}")' in sources} == of_turns
 
 
+def test_every_effect_is_passed_somewhere() -> None:
+    """A point that nobody passes tells nothing."""
+    sources = "".join(path.read_text() for part in ("broker", "shims") for path in (ROOT / part).rglob("*.py"))
+    effects = {point for point in failpoints.POINTS if point.rpartition(".")[0] in failpoints.EFFECTS}
+    assert {point for point in effects if f'fail_point("{point}")' in sources} == effects
+
+
 @pytest.mark.requirement("DE-20", "DE-24")
 def test_every_step_that_a_started_turn_takes_is_killed_in_one() -> None:
     """The rest are those of panels alone, and are told to be."""

@@ -18,7 +18,7 @@ from broker.clock import awake_clock, wall_clock
 from broker.deliveries import Attempt, Delivery, Kind, State, new_delivery_id
 from broker.pins import Pins
 from broker.reader import Reader
-from broker.routes import Reach, Unreachable, Wait
+from broker.routes import Held, Open, Reach, Unreachable, Wait
 from broker.store import Store
 
 
@@ -36,10 +36,12 @@ class ToldRoute:
 
     def __init__(self) -> None:
         self.reached: Reach | Wait | Unreachable = Reach("panel", "1@1", "", "/nowhere")
+        self.found: Open | Held | None = None
         self.goes_out = [True]
         """What `hand_over` answers, one after the other; the last one for ever."""
         self.handed_over: list[Attempt] = []
         self.forgotten: list[Attempt] = []
+        self.looks: list[Attempt | None] = []
         self.running = False
         self.news = asyncio.Event()
 
@@ -59,13 +61,20 @@ class ToldRoute:
     def withdraw(self, attempt: Attempt) -> None:
         del attempt
 
-    def is_live(self, agent: str, session: str) -> bool:
-        del agent, session
+    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
+        del agent, store, session, doors
+        return ""
+
+    async def find(self, agent: str, store: str, session: str) -> Open | Held | None:
+        del agent, store, session
+        return self.found
+
+    async def is_idle(self, agent: str, store: str, session: str) -> bool:
+        del agent, store, session
         return False
 
-    def is_idle(self, agent: str, session: str) -> bool:
-        del agent, session
-        return False
+    def looked(self, attempt: Attempt | None) -> None:
+        self.looks.append(attempt)
 
     def runs(self, attempt: Attempt) -> bool:
         del attempt

@@ -559,7 +559,7 @@ def test_the_store_that_the_caller_sees_is_the_one_that_is_looked_into() -> None
             return Store(agent, path)
 
     panels = World().panels
-    sight = Sight(panels, Opens(), Pins(None), None)  # type: ignore[arg-type]
+    sight = Sight(panels, Opens(), Pins(None), None, None)  # type: ignore[arg-type]
     known = Caller("codex", "t1", "made up", stores={"codex": "/own", "claude": "/other"})
     for agent in ("codex", "claude", "grok"):
         sight.store(agents()[agent], known, {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/scrubbed", "CODEX_HOME": "/scrubbed"})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.carrier import _REFUSALS
+from broker.carrier import _LATE, _REFUSALS, _UNTOUCHED
 from broker.errors import Refusal
 from broker.turns.verdict import KILLED
 from mcp_server.surface import TOOLS
@@ -19,6 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 CALLS = {"Refusal": 0, "Unreachable": 0, "failed": 2, "_end": 2, "Verdict": 3}
 """Calls that carry a code, and at which place."""
+
+
+PASSING = {"held", "not_held", *_LATE, *_UNTOUCHED}
+"""Codes between the parts, after which it goes on: nobody's delivery ends with one, and no call does."""
 
 
 def codes_in_source() -> set[str]:
@@ -53,7 +57,7 @@ def codes_in(document: str) -> set[str]:
 
 @pytest.mark.requirement("MC-05")
 def test_every_code_is_documented_and_no_other() -> None:
-    assert codes_in("errors.md") == codes_in_source()
+    assert codes_in("errors.md") == codes_in_source() - PASSING
 
 
 def test_the_readme_names_every_tool_and_the_test_command() -> None:

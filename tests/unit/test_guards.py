@@ -46,8 +46,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str, str, str]] = {
         "explicit_target_required", "names its target", "Pass session_id",
     ),
     "everything switched off": (
-        lambda: guards.check_any_route(CallerSettings(use_panels=False, headless=False)),
-        "no_route", "CROSS_AGENT_UI_HOOK=off", "Remove one of the two",
+        lambda: guards.check_any_route(CallerSettings(use_panels=False, use_doors=False, headless=False)),
+        "no_route", "CROSS_AGENT_UI_HOOK=off", "Remove one of the three",
     ),
     "Claude to Claude, unnamed": (
         lambda: guards.check_same_agent(CLAUDE, CLAUDE_CALLER, session="", allowed=False),
@@ -103,7 +103,8 @@ ALLOWED: dict[str, Callable[[], object]] = {
     "new": lambda: guards.check_explicit_target(NAMED_ONLY, session="", new=True),
     "nothing demanded": lambda: guards.check_explicit_target(CallerSettings(), session="", new=False),
     "panels used": lambda: guards.check_any_route(CallerSettings(headless=False)),
-    "the command line used": lambda: guards.check_any_route(CallerSettings(use_panels=False)),
+    "the command line used": lambda: guards.check_any_route(CallerSettings(use_panels=False, use_doors=False)),
+    "live doors used": lambda: guards.check_any_route(CallerSettings(use_panels=False, headless=False)),
     "to another agent": lambda: guards.check_same_agent(CODEX, CLAUDE_CALLER, session="", allowed=False),
     "from nobody known": lambda: guards.check_same_agent(CODEX, Caller(), session="", allowed=False),
     "Claude to Claude, named": lambda: guards.check_same_agent(CLAUDE, CLAUDE_CALLER, session="s2", allowed=False),

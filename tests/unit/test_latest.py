@@ -355,7 +355,7 @@ def shown(tmp_path: Path, *entries: Entry | bytes, hosted: bool = True) -> dict[
             delivery = await made.queued(session=session, key=ours()["uuid"])
             made.carrier.begin()
             await asyncio.wait_for(made.route.news.wait(), 10)
-            detail = await status.detail(made.book, panels, made.reader, delivery.id)
+            detail = await status.detail(made.book, panels, made.reader, made.route, delivery.id)
             found: dict[str, Any] = detail["peer_transcript"]
             return found
 

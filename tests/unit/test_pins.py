@@ -225,7 +225,7 @@ def test_a_pin_counts_where_its_store_is_seen_and_nowhere_else(tmp_path: Path) -
 
     async def story() -> None:
         async with opened(tmp_path) as (pins, _):
-            sight = Sight(World().panels, None, pins, None)  # type: ignore[arg-type]
+            sight = Sight(World().panels, None, pins, None, None)  # type: ignore[arg-type]
 
             def seen(store: str) -> Pin | None:
                 return sight.pin(CLAUDE, "/w", Records("claude", str(tmp_path / store)))

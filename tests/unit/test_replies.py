@@ -35,10 +35,14 @@ class Desk:
         self.made = made
         self.live = True
         self.carried: list[Delivery] = []
-        self.replies = Replies(
-            made.book, lambda agent, session: self.live and (agent, session) == ("codex", "t1"), self.carried.append
-        )
+        self.replies = Replies(made.book, self._way_back, self.carried.append)
         self.attempt: Attempt
+        self.asked: list[tuple[str, bool]] = []
+        """What the way back was asked for: the sender's store, and whether doors count."""
+
+    async def _way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
+        self.asked.append((store, doors))
+        return "panel" if self.live and (agent, session) == ("codex", "t1") else ""
 
     async def request(self, **fields: Any) -> Delivery:
         fields = {"sender_agent": "codex", "sender_session": "t1", "sender_cwd": "/sender", "cwd": "/target", **fields}
@@ -74,6 +78,11 @@ def story(path: Path, told: Callable[[Desk], Coroutine[Any, Any, None]]) -> None
             await told(Desk(made))
 
     asyncio.run(run())
+
+
+async def somewhere(agent: str, store: str, session: str, *, doors: bool) -> str:
+    del agent, store, session, doors
+    return "panel"
 
 
 # answers
@@ -182,13 +191,33 @@ def test_half_a_character_does_not_cost_the_answer(tmp_path: Path) -> None:
 def test_an_answer_is_no_longer_than_its_reader_takes(tmp_path: Path, sender: str, *, cut: bool) -> None:
     async def told(desk: Desk) -> None:
         request = await desk.taken(sender_agent=sender)
-        desk.replies = Replies(desk.made.book, lambda *_: True, desk.carried.append)
+        desk.replies = Replies(desk.made.book, somewhere, desk.carried.append)
         ended = await desk.replies.answered(request, f"{'words ' * 200_000}\n{TOKEN}", attempt=None)
         assert ended.state is State.DELIVERED
         _, body = desk.returned()
         assert ("CUT: " in body) is cut
         assert len(body) in range((1 << 20) - 2, (1 << 20) + 1) if cut else len(body) > 1_200_000
         assert (f'delivery_id "{request.id}"' in body) is cut
+
+    story(tmp_path, told)
+
+
+# the way back
+
+
+@pytest.mark.requirement("LD-05", "LD-07")
+@pytest.mark.parametrize(("given", "doors"), [({}, True), ({"CROSS_AGENT_LIVE_DOORS": "off"}, False)])
+def test_the_way_back_is_looked_for_where_the_sender_keeps_its_sessions(
+    tmp_path: Path, given: dict[str, str], *, doors: bool
+) -> None:
+    """By the same doors that its request may have used."""
+
+    async def told(desk: Desk) -> None:
+        request = await desk.taken(sender_store="/h/codex", store="/h/claude", settings=given)
+        await desk.replies.answered(request, TOKEN, attempt=None)
+        assert desk.asked == [("/h/codex", doors)]
+        message, _ = desk.returned()
+        assert message.store == "/h/codex"
 
     story(tmp_path, told)
 

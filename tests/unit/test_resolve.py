@@ -24,6 +24,7 @@ from broker.panels import KnownName, Panel
 from broker.pins import Pin
 from broker.processes import ProcessId
 from broker.resolve import Asked, Seen, Selected, resolve, tied
+from broker.routes import Held
 from broker.scope import within
 from broker.settings import CallerSettings
 from broker.wire import SessionState
@@ -53,12 +54,13 @@ def find(
     moved: dict[str, float] | None = None,
     pin: Pin | None = None,
     held: tuple[str, ...] = (),
+    doors: tuple[str, ...] = (),
     **more: Any,
 ) -> Selected:
     target = CODEX if codex else CLAUDE
     asked = Asked(target, caller, session, new, **{"place": "/w", "now": NOW, **more})
     holders = dict.fromkeys(held, (SOMEBODY,))
-    return resolve(asked, Seen(world.panels, world.stores[target.name], pin, holders, moved or {}))
+    return resolve(asked, Seen(world.panels, world.stores[target.name], pin, holders, frozenset(doors), moved or {}))
 
 
 @pytest.fixture
@@ -734,23 +736,25 @@ def test_the_earlier_step_wins(world: World, caller: Caller, earlier: Step, late
 def test_a_session_that_is_not_open_is_named_in_the_refusal(world: World, caller: Caller) -> None:
     world.knows("a", name="Parser\x1b[2J tests")
     selected = find(world, caller, "a")
+    held = Held(SOMEBODY, "it has no inbox", "Update it.")
     with pytest.raises(Refusal) as caught:
-        check_reachable(selected, (), CallerSettings(headless=False))
+        check_reachable(selected, None, CallerSettings(headless=False))
     assert caught.value.code == "headless_disabled"
     assert "session a (“Parser[2J tests”) is known, but not open" in str(caught.value)
     with pytest.raises(Refusal) as caught:
-        check_reachable(selected, (SOMEBODY,), CallerSettings())
+        check_reachable(selected, held, CallerSettings())
     assert caught.value.code == "session_held"
-    assert f"process {SOMEBODY.pid} holds it" in str(caught.value)
+    assert f"process {SOMEBODY.pid} holds it, which no message reaches: it has no inbox" in str(caught.value)
+    assert caught.value.next_step.startswith("Update it. Or name another session")
     world.opens(S("a"))
-    check_reachable(find(world, caller, "a"), (SOMEBODY,), CallerSettings())
+    check_reachable(find(world, caller, "a"), held, CallerSettings())
 
 
 @pytest.mark.requirement("DE-53")
 def test_a_session_that_is_open_is_never_reached_beside_its_panel(world: World, caller: Caller) -> None:
     world.opens(S("a"))
     with pytest.raises(Refusal) as caught:
-        check_reachable(find(world, caller, "a"), (), CallerSettings(use_panels=False))
+        check_reachable(find(world, caller, "a"), None, CallerSettings(use_panels=False))
     assert caught.value.code == "session_held"
 
 

@@ -17,6 +17,7 @@ from broker.deliveries import Attempt, Event, new_delivery_id
 from broker.errors import Refusal
 from broker.index.catalogue import Known
 from broker.resolve import Selected
+from broker.routes import Open
 from broker.sends import SendCall, Sends
 from broker.settings import CallerSettings, Grants
 from broker.wire import SessionState
@@ -36,12 +37,13 @@ def told(
     selected: Selected,
     *,
     caller: Caller = ALONE,
+    opened: Open | None = None,
     live: bool = True,
     notes: tuple[str, ...] = (),
     changes: tuple[str, ...] = (),
 ) -> dict[str, str]:
     """The warnings of a receipt, by their code."""
-    found = receipts.warnings(caller, selected, returns=live, runs=False, notes=notes, changes=changes)
+    found = receipts.warnings(caller, selected, opened, returns=live, runs=False, notes=notes, changes=changes)
     assert all(warning["code"] and warning["text"] for warning in found)
     return {warning["code"]: warning["text"] for warning in found}
 
@@ -113,7 +115,7 @@ def test_a_turn_of_the_bridges_is_told_that_its_end_stops_nothing() -> None:
 
 
 async def belongs_to(made: Engine, asked: SendCall) -> tuple[str, int]:
-    sends = Sends(made.book, made.carrier, None, Grants, lambda *_: True, None)  # type: ignore[arg-type]
+    sends = Sends(made.book, made.carrier, None, Grants, None, None)  # type: ignore[arg-type]
     return sends._conversation(asked, CallerSettings(max_hops=4))
 
 
