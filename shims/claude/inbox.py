@@ -22,6 +22,7 @@ import glob
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from broker.processes import ProcessId
 from shims import tail
@@ -121,14 +122,19 @@ def _encoded(message: dict[str, object]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
-_HELD = b'"Held peer message'
+_HELD = "Held peer message"
 """How a note in the transcript begins whose message waits for the person; it names none (2.1.332)."""
 
 
 def held_back(store: str, session: str, since: float) -> bool:
     path = sessions.find(store, session)
     lines = tail.last_lines(path) if path is not None else ()
-    return any(moment(parse_object(line)) >= since for line in lines if _HELD in line)
+    notes = (parse_object(line) for line in lines if _HELD.encode() in line)
+    return any(_is_hold(note) and moment(note) >= since for note in notes)
+
+
+def _is_hold(note: dict[str, Any]) -> bool:
+    return note.get("type") == "system" and str(note.get("content")).startswith(_HELD)
 
 
 DOOR = Door(

@@ -45,7 +45,9 @@ class _Conversation:
     """Introduces itself, and goes on with `_introduced` when it was heard. Subclasses say what for."""
 
     def __init__(self) -> None:
-        self._calls: list[str] = []
+        self._calls = 0
+        self._unanswered: dict[str, str] = {}
+        """Methods by the ids of their calls: an answer counts once, or the words would go in twice."""
 
     def begin(self) -> Said:
         return Said((self._call("initialize", {"clientInfo": _CLIENT, "capabilities": {"experimentalApi": True}}),))
@@ -73,15 +75,14 @@ class _Conversation:
         raise NotImplementedError
 
     def _call(self, method: str, parameters: dict[str, Any]) -> bytes:
-        self._calls.append(method)
-        return _encoded({"id": f"xagent-{len(self._calls)}", "method": method, "params": parameters})
+        self._calls += 1
+        identifier = f"xagent-{self._calls}"
+        self._unanswered[identifier] = method
+        return _encoded({"id": identifier, "method": method, "params": parameters})
 
     def _answered(self, answer: dict[str, Any]) -> str:
         """The method that this answers, empty when it is no answer."""
-        if "method" in answer:
-            return ""
-        names = {f"xagent-{number}": method for number, method in enumerate(self._calls, 1)}
-        return names.get(str(answer.get("id")), "")
+        return "" if "method" in answer else self._unanswered.pop(str(answer.get("id")), "")
 
 
 class Adding(_Conversation):

@@ -53,27 +53,29 @@ class _Conversation:
 
     def __init__(self, session: str) -> None:
         self._session = session
+        self._unanswered: dict[str, str] = {}
+        """Steps by the ids of their requests: an answer counts once, or the words would go in twice, and nobody else's counts."""
 
     def begin(self) -> Said:
         client = {"name": "cross_agent", "version": "0"}
         parameters = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": client}
-        return Said((_request("initialize", "initialize", parameters),))
+        return Said((self._request("initialize", "initialize", parameters),))
 
     def heard(self, message: bytes) -> Said:
         told = parse_object(message)
         if "method" in told:
             return self._told(str(told["method"]), as_object(told.get("params")))
-        step = str(told.get("id"))
+        step = self._unanswered.pop(str(told.get("id")), "")
+        if not step:
+            return Said()
         if "error" in told:
             error = as_object(told["error"])
             unknown = "unknown session" in f"{error.get('message')} {error.get('data')}"
             return Said(outcome=Outcome.REFUSED, code="elsewhere" if unknown else "agent_refused")
         result = as_object(told.get("result"))
-        if step == "xagent-initialize":
-            return Said((_request("list", "_x.ai/sessions/list", {}),))
-        if step == "xagent-list":
-            return self._listed(result)
-        return self._answered(step) if step.startswith("xagent-") else Said()
+        if step == "initialize":
+            return Said((self._request("list", "_x.ai/sessions/list", {}),))
+        return self._listed(result) if step == "list" else self._answered()
 
     def _listed(self, result: dict[str, Any]) -> Said:
         for listed in map(as_object, as_list(as_object(result.get("result")).get("sessions"))):
@@ -88,9 +90,14 @@ class _Conversation:
         del method, parameters
         return Said()
 
-    def _answered(self, step: str) -> Said:
-        del step
+    def _answered(self) -> Said:
+        """A request of the subclass's own."""
         return Said()
+
+    def _request(self, step: str, method: str, parameters: dict[str, Any]) -> bytes:
+        identifier = f"xagent-{step}"
+        self._unanswered[identifier] = step
+        return _encoded({"jsonrpc": "2.0", "id": identifier, "method": method, "params": parameters})
 
 
 class Prompting(_Conversation):
@@ -106,7 +113,7 @@ class Prompting(_Conversation):
             "prompt": [{"type": "text", "text": self._letter.text}],
             "_meta": {"promptId": self._letter.key},
         }
-        return Said((_request("prompt", "session/prompt", parameters),), carries=True)
+        return Said((self._request("prompt", "session/prompt", parameters),), carries=True)
 
     def _told(self, method: str, parameters: dict[str, Any]) -> Said:
         """The leader shows that it has the prompt: as one that waits, or as one that runs."""
@@ -115,14 +122,12 @@ class Prompting(_Conversation):
         if method == "_x.ai/queue/changed":
             if parameters.get("runningPromptId") == self._letter.key:
                 return Said(outcome=Outcome.ACCEPTED)
-            waiting = {as_object(entry).get("id") for entry in as_list(parameters.get("entries"))}
-            return Said(outcome=Outcome.SAID) if self._letter.key in waiting else Said()
+            return Said(outcome=Outcome.SAID) if self._letter.key in _waiting(parameters) else Said()
         update = as_object(parameters.get("update"))
-        ids = {as_object(parameters.get("_meta")).get("promptId"), as_object(update.get("_meta")).get("promptId")}
+        ids = [as_object(told.get("_meta")).get("promptId") for told in (parameters, update)]
         return Said(outcome=Outcome.ACCEPTED) if self._letter.key in ids else Said()
 
-    def _answered(self, step: str) -> Said:
-        del step
+    def _answered(self) -> Said:
         return Said(outcome=Outcome.ACCEPTED)  # its turn is over already
 
 
@@ -142,9 +147,11 @@ class TakingBack(_Conversation):
         """The queue as it is after that: where the prompt runs, it is not taken back."""
         if not self._asked or method != "_x.ai/queue/changed" or parameters.get("sessionId") != self._session:
             return Said()
-        waiting = {as_object(entry).get("id") for entry in as_list(parameters.get("entries"))}
-        gone = self._key not in waiting and parameters.get("runningPromptId") != self._key
-        return Said(outcome=Outcome.ACCEPTED if gone else Outcome.REFUSED)
+        if parameters.get("runningPromptId") == self._key:
+            return Said(outcome=Outcome.REFUSED)
+        if self._key in _waiting(parameters):  # from before the leader heard us
+            return Said()
+        return Said(outcome=Outcome.ACCEPTED)
 
 
 class Asking(_Conversation):
@@ -156,8 +163,9 @@ class Asking(_Conversation):
         return Said(outcome=Outcome.ACCEPTED, found=found)
 
 
-def _request(step: str, method: str, parameters: dict[str, Any]) -> bytes:
-    return _encoded({"jsonrpc": "2.0", "id": f"xagent-{step}", "method": method, "params": parameters})
+def _waiting(parameters: dict[str, Any]) -> list[object]:
+    """The prompts of a queue, by their ids."""
+    return [as_object(entry).get("id") for entry in as_list(parameters.get("entries"))]
 
 
 def _encoded(message: dict[str, Any]) -> bytes:
