@@ -23,7 +23,7 @@ from shims.stream import closes_with
 def record_of(lines: Iterable[bytes], key: str) -> Record:
     """What the records from the first mention of ``key`` on say of that message."""
     taken = False
-    before: set[object] = set()
+    before: set[str] = set()
     """Records behind the message that belong to the turn before it."""
     words, ended, failed = "", False, False
     for line in lines:
@@ -32,11 +32,11 @@ def record_of(lines: Iterable[bytes], key: str) -> Record:
             continue
         if not taken:
             taken = _is_message(entry, key)
-            before = {entry.get("parentUuid")} - {None}
+            before = {str(entry["parentUuid"])} if entry.get("parentUuid") else set()
             continue
         if _is_prompt(entry):
             if _interrupts(entry):
-                if entry.get("parentUuid") in before:
+                if str(entry.get("parentUuid")) in before:
                     continue
                 return Record(Found.INTERRUPTED)
             if ended or "promptSource" in entry:  # the next turn began, whether or not this one ever ended
@@ -45,8 +45,8 @@ def record_of(lines: Iterable[bytes], key: str) -> Record:
             message = as_object(entry.get("message"))
             words = _text(message) or words
             ended, failed = _ends(message), _fails(entry)
-        elif entry.get("parentUuid") in before:
-            before.add(entry.get("uuid"))
+        elif str(entry.get("parentUuid")) in before:
+            before.add(str(entry.get("uuid")))
     if not taken:
         return Record(Found.ABSENT)
     if failed:

@@ -71,8 +71,25 @@ def folded(source: str = KEY) -> Entry:
     return {"type": "attachment", "attachment": {"type": "queued_command", "prompt": "please", "source_uuid": source}}
 
 
-def interrupted(text: str = "[Request interrupted by user]") -> Entry:
-    return {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}, "uuid": "i"}
+def interrupted(text: str = "[Request interrupted by user]", parent: str | None = None) -> Entry:
+    message = {"role": "user", "content": [{"type": "text", "text": text}]}
+    return {"type": "user", "message": message, "uuid": "i", **({"parentUuid": parent} if parent else {})}
+
+
+def by_inbox(key: str = KEY, parent: object = None, **more: Any) -> Entry:
+    """What came by the inbox has a uuid of its own (2.1.332)."""
+    origin = {"kind": "peer", "from": "uds:/x", "msg_id": key}
+    return prompt("please", "u-inbox", promptSource="system", origin=origin, parentUuid=parent, **more)
+
+
+def folded_from_inbox(key: str = KEY) -> Entry:
+    attachment = {"type": "queued_command", "prompt": "please", "origin": {"kind": "peer", "msg_id": key}}
+    return {"type": "attachment", "attachment": attachment, "uuid": "f"}
+
+
+def noted(uuid: str, parent: str, kind: str = "attachment", **more: Any) -> Entry:
+    """Something that the turn before ours left, behind our message."""
+    return {"type": kind, "uuid": uuid, "parentUuid": parent, "attachment": {"type": "other"}, **more}
 
 
 QUEUED = {"type": "queue-operation", "operation": "enqueue", "content": f"please {KEY}", "uuid": KEY, "sessionId": SESSION}
@@ -127,6 +144,38 @@ CLAUDE: dict[str, tuple[list[Entry | bytes], Record]] = {
     "a note of the agent's own in the middle": (
         [ours(), uses_tool(), tool_result(), {**interrupted("<note>"), "isMeta": True}, says("done")], answer("done"),
     ),
+    "by the inbox, taken": ([by_inbox()], OPEN),
+    "by the inbox, answered": ([by_inbox(), says("done")], answer("done")),
+    "by the inbox, and the person went on": ([by_inbox(), says("done"), prompt("next"), says("other")], answer("done")),
+    "by the inbox, interrupted": ([by_inbox(parent="p"), says("let me", None), interrupted(parent="a")], INTERRUPTED),
+    "by the inbox, somebody else's": ([by_inbox("other"), says("hi")], ABSENT),
+    "by the inbox, marked as the agent's own": ([by_inbox(isMeta=True), says("done")], answer("done")),
+    "by the inbox, an origin that is none": ([prompt("x", origin=KEY), prompt("y", origin={"msg_id": [KEY]})], ABSENT),
+    "by the inbox, folded": ([prompt("x"), uses_tool(), tool_result(), folded_from_inbox(), says("both")], answer("both")),
+    "by the inbox, somebody else's folded": ([prompt("x"), uses_tool(), folded_from_inbox("other"), says("one")], ABSENT),
+    "the turn before it was interrupted": (  # 2.1.332: Esc while ours waits; the interruption is written behind it
+        [prompt("theirs"), uses_tool(), by_inbox(parent="a"), interrupted(parent="a"), says("done")], answer("done"),
+    ),
+    "the turn before it was interrupted in a tool": (
+        [
+            prompt("theirs"), uses_tool(), by_inbox(parent="a"), {**tool_result(), "parentUuid": "a"},
+            interrupted("[Request interrupted by user for tool use]", "r"), says("done", parentUuid="i"),
+        ],
+        answer("done"),
+    ),
+    "the turn before it was interrupted, some records on": (
+        [by_inbox(parent="a"), noted("n1", "a"), noted("n2", "n1", "system"), interrupted(parent="n2"), says("done")],
+        answer("done"),
+    ),
+    "the turn before it was interrupted, and it is at work": ([by_inbox(parent="a"), interrupted(parent="a"), uses_tool()], OPEN),
+    "both were interrupted": (
+        [by_inbox(parent="t"), interrupted(parent="t"), says("let me", None), interrupted(parent="a")], INTERRUPTED,
+    ),
+    "it was interrupted before it said anything": ([by_inbox(parent="t"), interrupted(parent="u-inbox")], INTERRUPTED),
+    "ids that are none": (
+        [by_inbox(parent=["a"]), {"type": "system", "uuid": {}, "parentUuid": ["a"]}, says("done")], answer("done"),
+    ),
+    "an interruption without a parent is its own": ([by_inbox(parent=None), interrupted()], INTERRUPTED),
     "noise in between": (
         [b"", b"{", b"null", b"[]", b"\xff\xfe", ours(), b"7", {"type": 5}, {"type": "attachment"}, says("done")], answer("done"),
     ),
