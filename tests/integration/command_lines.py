@@ -20,7 +20,7 @@ from tests.integration.brokers import Brokers
 from tests.integration.lines import Json
 from tests.integration.panels import McpClient
 from tests.integration.panels.panel import records
-from tests.integration.test_headless import CommandLines
+from tests.integration.startable import CommandLines
 from tests.integration.world import FINAL, ROOT
 
 STORES = {"claude": ".claude", "codex": ".codex", "grok": ".grok"}

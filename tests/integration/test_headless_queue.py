@@ -16,8 +16,8 @@ import pytest
 from broker.processes import identify
 from shims.presence import PresenceRecord
 from tests.integration.command_lines import STORES, Turns
-from tests.integration.test_crash import open_gate
-from tests.integration.test_headless import each_agent
+from tests.integration.exchanges import open_gate
+from tests.integration.startable import each_agent
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import points
 from tests.integration.lines import ENDED, Json, Silence
 from tests.integration.panels import McpClient, Panel, children
-from tests.integration.test_crash import POINTS
 from tests.integration.world import FINAL, World
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-22", "DE-35", "MC-31")
@@ -80,7 +80,7 @@ class Storm:
 
     def kill_broker_at_a_point(self) -> None:
         self.forgive()
-        self.world.arm(self.chance.choice(POINTS))
+        self.world.arm(self.chance.choice(points.EXCHANGE))
 
     def forgive(self) -> None:
         """That brokers die often is what this is about, and no reason to start none any more (MC-32)."""
