@@ -37,8 +37,8 @@ _CLEAN = 10.0
 class Turns(CommandLines):
     """A world in which turns may be started, and looked at."""
 
-    def __init__(self, home: Path, brokers: Brokers) -> None:
-        super().__init__(home, brokers)
+    def __init__(self, home: Path, brokers: Brokers, **settings: str) -> None:
+        super().__init__(home, brokers, **settings)
         self.client: McpClient = self.caller()
 
     # what runs in place of an agent

@@ -22,9 +22,10 @@ each_agent = pytest.mark.parametrize("agent", AGENTS)
 class CommandLines(World):
     """A world in which turns may be started, with the stubs as the agents' programs."""
 
-    def __init__(self, home: Path, brokers: Brokers) -> None:
+    def __init__(self, home: Path, brokers: Brokers, **settings: str) -> None:
         self.bin = home / "agents" / "bin"
-        super().__init__(home, brokers, CROSS_AGENT_DISABLE_HEADLESS="0", PATH=f"{self.bin}{os.pathsep}{os.environ['PATH']}")
+        path = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
+        super().__init__(home, brokers, CROSS_AGENT_DISABLE_HEADLESS="0", PATH=path, **settings)
         for agent in AGENTS:
             self._stub(agent)
         self.user = home / "user"
