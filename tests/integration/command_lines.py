@@ -86,9 +86,13 @@ class Turns(CommandLines):
 
     def taken(self, agent: str, marker: str) -> int:
         """How often the agent has taken a message with ``marker`` into any of its conversations."""
-        store = self.user / STORES[agent]
-        found = [prompt for path in store.glob(_RECORDS[agent]) for record in records(path) for prompt in _prompts(agent, record)]
-        return sum("BRIDGE MESSAGE" in prompt and marker in prompt for prompt in found)
+        return sum(marker in prompt for prompt in self.messages(agent))
+
+    def messages(self, agent: str, session: str = "") -> list[str]:
+        """Every message of ours that the agent has taken in, into this conversation or any, in its order."""
+        files = [path for path in (self.user / STORES[agent]).glob(_RECORDS[agent]) if session in str(path)]
+        found = [prompt for path in files for record in records(path) for prompt in _prompts(agent, record)]
+        return [prompt for prompt in found if "BRIDGE MESSAGE" in prompt]
 
     # processes
 
