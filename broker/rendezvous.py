@@ -89,13 +89,14 @@ class WakeUp:
     def __init__(self, home: Home) -> None:
         """Raises OSError where the run directory takes no FIFO."""
         me = identify(os.getpid())
-        self.path = os.path.join(home.wake, str(me))
+        self.path, draft = os.path.join(home.wake, str(me)), f"{home.wake}.{me}"
         try:
-            os.mkfifo(self.path, 0o600)
+            os.mkfifo(draft, 0o600)
         except FileExistsError:
             pass
         # Opened for both: a reader alone would see end-of-file for ever once the first writer has closed.
-        self.fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
+        self.fd = os.open(draft, os.O_RDWR | os.O_NONBLOCK)
+        os.rename(draft, self.path)  # not before: a broker removes one at which nobody listens
 
     def drain(self) -> None:
         try:
