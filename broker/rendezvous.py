@@ -89,14 +89,13 @@ class WakeUp:
     def __init__(self, home: Home) -> None:
         """Raises OSError where the run directory takes no FIFO."""
         me = identify(os.getpid())
-        self.path, draft = os.path.join(home.wake, str(me)), f"{home.wake}.{me}"
+        self.path = os.path.join(home.wake, str(me))
         try:
-            os.mkfifo(draft, 0o600)
+            os.mkfifo(self.path, 0o600)
         except FileExistsError:
             pass
         # Opened for both: a reader alone would see end-of-file for ever once the first writer has closed.
-        self.fd = os.open(draft, os.O_RDWR | os.O_NONBLOCK)
-        os.rename(draft, self.path)  # not before: a broker removes one at which nobody listens
+        self.fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
 
     def drain(self) -> None:
         try:

@@ -336,21 +336,3 @@ def test_a_count_that_can_not_be_read_begins_anew(place: Home, started: list[int
     assert start_broker(place)
     assert len(started) == 1
     assert len(json.loads(Path(place.starts).read_text())) == 1
-
-
-@pytest.mark.requirement("MC-31")
-def test_a_bell_that_is_rung_while_it_is_hung_up_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker removes one at which nobody listens, and may publish itself at any moment."""
-    made, mkfifo = Home(str(home)), os.mkfifo
-    made.prepare()
-
-    def rung_at_once(path: str, mode: int) -> None:
-        mkfifo(path, mode)
-        for entry in os.scandir(made.wake):
-            rendezvous._ring(entry.path)
-
-    monkeypatch.setattr(os, "mkfifo", rung_at_once)
-    bell = rendezvous.WakeUp(made)
-    assert os.path.exists(bell.path)
-    bell.close()
-    assert os.listdir(made.wake) == []
