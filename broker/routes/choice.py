@@ -70,8 +70,8 @@ class Routes:
         return await self._door.find(agent, store, session)
 
     async def look(self, agent: str, store: str, session: str) -> Open | Held | None:
-        """The same as far as the agent's files tell."""
-        return await self._door.find(agent, store, session, ask=False)
+        """The same as far as is seen without starting anything."""
+        return await self._door.find(agent, store, session, start=False)
 
     async def is_idle(self, agent: str, store: str, session: str) -> bool:
         """Whether the session is open and runs no turn."""

@@ -120,11 +120,11 @@ class DoorRoute:
 
     # whether
 
-    async def find(self, name: str, store: str, session: str, *, ask: bool = True) -> Open | Held | None:
+    async def find(self, name: str, store: str, session: str, *, start: bool = True) -> Open | Held | None:
         """What leads to the session; None: nobody holds it.
 
         Args:
-            ask: also asks the agent, where its files do not tell whether the door leads there; takes up to half a second.
+            start: where only a program of the agent's tells how the session stands, one is started: up to half a second.
         """
         described = agent(name)
         holders = await asyncio.to_thread(described.holders, store, session) if session else []
@@ -136,7 +136,7 @@ class DoorRoute:
             if isinstance(opening, Shut):
                 shut = opening
                 continue
-            if not ask or door.ask is None:
+            if door.ask is None or (opening.way is Way.PROGRAM and not start):
                 return _as_it_looks(door, opening)
             found = await self._asked(door, opening, name, store, session)
             if isinstance(found, Open):
@@ -161,7 +161,7 @@ class DoorRoute:
 
     async def reach(self, delivery: Delivery, waited: float) -> Reach | Unreachable:
         del waited
-        found = await self.find(delivery.agent, delivery.store, delivery.session, ask=False)
+        found = await self.find(delivery.agent, delivery.store, delivery.session, start=False)
         if found is None:
             return Unreachable("not_held", "nobody has the session open any more")
         if isinstance(found, Held):
