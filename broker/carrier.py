@@ -261,7 +261,7 @@ class Carrier:
             return delivery
         event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
         old = delivery.target
-        delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True)
+        delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True, peer_note="")
         if event is Event.SETTLED:
             self._stop_timers(delivery.id)
         self._watch.later(delivery)

@@ -181,6 +181,7 @@ class DoorRoute:
         return True
 
     async def _give(self, door: Door, opening: Opening, delivery: Delivery, attempt: Attempt, text: str) -> None:
+        self._settling.handed_in(attempt)  # whatever this comes to, or fails by
         notices = await self._ear.at(opening.notices, door) if opening.notices else ""
         letter = Letter(delivery.session, delivery.key, text, notices)
         hooks = Hooks(lambda: fail_point("broker.door.before"), lambda: fail_point("broker.door.after"))
@@ -200,7 +201,6 @@ class DoorRoute:
             self._report(attempt, StageName.WRITTEN)
             if said.outcome is Outcome.ACCEPTED:
                 self._report(attempt, StageName.TAKEN)
-        self._settling.handed_in(attempt)
 
     async def _by_child(self, door: Door, opening: Opening, letter: Letter, hooks: Hooks) -> Said | None:
         """The answer in the hands of the session's own MCP process, which it lets in unasked; None: there is none (LD-08)."""
