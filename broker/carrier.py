@@ -41,6 +41,9 @@ _WITHDRAW_AGAIN = 30.0
 _CROWDED = 5.0
 """Seconds after which an agent that lets in so many and no more is tried again."""
 
+_DOOR_TRIES = 5
+"""Times that a door is knocked at which nothing could be said through."""
+
 _RETURN_RETRY = 60.0
 """Seconds that return traffic tries a route that refuses it (DE-41)."""
 
@@ -261,7 +264,7 @@ class Carrier:
             return delivery
         event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
         old = delivery.target
-        delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True)
+        delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True, peer_note="")
         if event is Event.SETTLED:
             self._stop_timers(delivery.id)
         self._watch.later(delivery)
@@ -309,7 +312,7 @@ class Carrier:
         elif delivery.state is State.AWAITING:
             await self.without_answer(delivery, closed, f"the agent gave it up: {code}")
             self.ended(delivery)
-        elif code in (*_UNTOUCHED, *_LATE) or (code not in _ANSWERED_BY_A_PERSON and self._return_may_retry(delivery)):
+        elif code in (*_UNTOUCHED, *_LATE) or self._may_retry(delivery, code):
             await self._book.apply(delivery, Event.BUSY, attempt=closed)
             self.again_in(_CROWDED if code == "crowded" else 1.0, delivery)  # what it waits for may have happened meanwhile
         else:
@@ -317,9 +320,12 @@ class Carrier:
             await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=closed)
             self.ended(delivery)
 
-    def _return_may_retry(self, delivery: Delivery) -> bool:
+    def _may_retry(self, delivery: Delivery, code: str) -> bool:
+        """Return traffic tries for a while (DE-41), and so does what found a door that was just being closed."""
+        if code == "door_failed":
+            return len(self._book.store.attempts_of(delivery.id)) < _DOOR_TRIES
         age = awake_clock() - (delivery.deadline - wait_of(delivery.settings))
-        return delivery.kind is not Kind.REQUEST and age < _RETURN_RETRY
+        return delivery.kind is not Kind.REQUEST and code not in _ANSWERED_BY_A_PERSON and age < _RETURN_RETRY
 
     async def _expire(self, delivery: Delivery, attempt: Attempt | None) -> None:
         waited = int((wall_clock() - delivery.created) // 60)

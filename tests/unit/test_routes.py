@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,10 @@ from broker.deliveries import Attempt, Delivery, Kind
 from broker.processes import ProcessId
 from broker.routes import Held, Open, Reach, Unreachable, Wait
 from broker.routes.choice import Routes
+from broker.routes.headless import HeadlessRoute
+from broker.settings import Grants
+from broker.turns.started import StartedTurns
+from broker.turns.unwritten import Unwritten
 from shims.door import Door, Opening, Shut, Way
 from tests.unit.engine import delivery
 
@@ -46,8 +51,8 @@ class Told:
         del agent, session
         return self.idle
 
-    async def find(self, agent: str, store: str, session: str, *, ask: bool = True) -> Open | Held | None:
-        self.asked.append(f"{'find' if ask else 'look'} {agent} {store} {session}")
+    async def find(self, agent: str, store: str, session: str, *, start: bool = True) -> Open | Held | None:
+        self.asked.append(f"{'find' if start else 'look'} {agent} {store} {session}")
         return self.leads
 
     def withdraw(self, attempt: Attempt) -> None:
@@ -111,6 +116,7 @@ ORDER = (
     ("none",        "nobody there", RETURN,  ANY,           "nobody's"),
     (ANY,           ANY,            REQUEST, "starts",      "command line"),
     (ANY,           "shut",         REQUEST, "held",        "door"),
+    (ANY,           "shut",         REQUEST, "refuses",     "door"),
     ("closed",      ANY,            REQUEST, "held",        "panel"),
     ("closed",      ANY,            REQUEST, "refuses",     "panel"),
     (ANY,           ANY,            REQUEST, ANY,           "command line"),
@@ -169,6 +175,20 @@ def test_no_door_leads_to_a_conversation_that_is_yet_to_be_opened(route: str) ->
     assert door.asked == []
 
 
+@pytest.mark.requirement("DE-25", "DE-53")
+def test_somebody_who_has_the_session_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    made = delivery(route="headless", store=str(tmp_path))
+    turns = StartedTurns(str(tmp_path), str(tmp_path), None, None)  # type: ignore[arg-type]
+    route = HeadlessRoute(turns, lambda *_: True, Grants, Unwritten())
+
+    def after(waited: float) -> Reach | Wait | Unreachable:
+        return asyncio.run(route.reach(made, waited))
+
+    for waited, pause in ((0.0, 3.0), (15.0, 3.0), (29.0, 1.0)):
+        assert after(waited) == Wait("a panel holds it", pause, "session_held")
+    assert after(30.0) == Unreachable("session_held", "a panel holds it")
+
+
 # the way back, and what is told of a session
 
 
@@ -218,7 +238,7 @@ def test_whether_a_session_is_open_and_idle(in_panel: bool, idle_there: bool, le
     assert asyncio.run(routes.is_idle("claude", "/h", "s1")) is idle
 
 
-def test_what_leads_there_is_asked_of_the_agent_or_read_from_its_files() -> None:
+def test_what_leads_there_is_asked_with_a_program_of_the_agents_or_without() -> None:
     door = Told("door", DOOR["shut"], leads=HELD)
     routes = Routes(Told("panel", DOOR["shut"]), door, Told("headless", DOOR["shut"]))  # type: ignore[arg-type]
     assert asyncio.run(routes.find("claude", "/h", "s1")) == HELD
