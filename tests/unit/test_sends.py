@@ -16,11 +16,13 @@ from broker.clock import wall_clock
 from broker.deliveries import Attempt, Event, new_delivery_id
 from broker.errors import Refusal
 from broker.index.catalogue import Known
+from broker.processes import ProcessId
 from broker.resolve import Selected
 from broker.routes import Open
 from broker.sends import SendCall, Sends
 from broker.settings import CallerSettings, Grants
 from broker.wire import SessionState
+from shims.door import Door, Opening, Shut, Way
 from tests.unit.engine import Engine, delivery, engine
 from tests.unit.made_up import CLAUDE, World, caller_in
 
@@ -78,6 +80,43 @@ def on_disk(hours: float, by: str = "caller") -> Selected:
 )
 def test_of_the_target(selected: Callable[[], Selected], codes: set[str]) -> None:
     assert told(selected()).keys() == codes
+
+
+def behind_a_door(**state: Any) -> Open:
+    door = Door("claude-inbox", lambda *_: Shut("", ""), lambda *_: None)  # type: ignore[arg-type]
+    return Open(door, Opening(ProcessId(7, 7), Way.SOCKET), **state)
+
+
+@pytest.mark.requirement("DE-03", "LD-01")
+@pytest.mark.parametrize(
+    ("opened", "codes"),
+    [
+        (behind_a_door(), set()),  # neither said to be closed nor to be dormant: somebody has it open
+        (behind_a_door(busy=True), {"peer_busy"}),
+        (behind_a_door(paused=True), {"peer_paused"}),
+        (behind_a_door(busy=True, paused=True), {"peer_busy"}),
+        (behind_a_door(busy=True, waits_for="permission prompt"), {"peer_busy", "peer_awaits_person"}),
+        (behind_a_door(waits_for="\x1b[2Jinput"), {"peer_awaits_person"}),
+    ],
+)
+def test_of_a_session_behind_a_door(opened: Open, codes: set[str]) -> None:
+    warnings = told(on_disk(100), opened=opened)
+    assert warnings.keys() == codes
+    assert "\x1b" not in "".join(warnings.values())
+
+
+@pytest.mark.requirement("DE-02", "LD-01", "LD-05")
+@pytest.mark.parametrize("back", ["", "panel", "codex-queue"])
+def test_a_receipt_names_the_doors_there_and_back(back: str) -> None:
+    opened = behind_a_door(busy=True, waits_for="permission prompt")
+    made = delivery(route=opened.door.name)
+    receipt = receipts.receipt(made, on_disk(1), opened, [], returns=back, runs=False, warned=[])
+    assert (receipt["route"], receipt["return_route"]) == ("claude-inbox", back or None)
+    assert receipt["return_panel_available_now"] is bool(back)
+    assert receipt["peer_queue"] == {
+        "ahead": 0, "oldest_seconds": 0, "runs_turn": True, "awaits_approval": "permission prompt",
+    }  # fmt: skip
+    assert receipt["idle_limit_seconds"] is None, "no turn of ours that could be ended"
 
 
 @pytest.mark.requirement("DE-03")

@@ -22,6 +22,7 @@ from broker.settings import (
     is_on,
     patience_of,
     read_grants,
+    uses_doors,
 )
 
 NONE = Grants()
@@ -134,6 +135,42 @@ def test_within_how_long_exchanges_are_counted(asked: str | None, granted: float
     assert bool(settings.notes) is noted
     if noted:
         assert f"`exchange_window = {asked}` under [grants]" in settings.notes[0]
+
+
+@pytest.mark.requirement("LD-07", "DE-53")
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        (None, True), ("on", True), ("1", True), ("yes", True), ("TRUE", True), ("off", False), ("0", False), ("no", False),
+        ("Off", False), ("false", False), ("", False), ("nonsense", True),
+    ],
+)  # fmt: skip
+def test_live_doors_are_used_unless_somebody_says_no(given: str | None, used: bool) -> None:
+    values = {} if given is None else {"CROSS_AGENT_LIVE_DOORS": given}
+    assert uses_doors(values) is used
+    settings = caller_settings(values, NONE)
+    assert settings.use_doors is used
+    assert settings.notes == (), "stricter needs nobody's leave"
+    assert (settings.use_panels, settings.headless) == (True, caller_settings({}, NONE).headless), "nothing else is meant"
+
+
+@pytest.mark.requirement("LD-07", "DE-53")
+@pytest.mark.parametrize("doors", [None, "off"])
+@pytest.mark.parametrize(
+    ("hook", "panels", "required", "as_good"),
+    [
+        ("auto", True, False, False),
+        ("off", False, False, False),
+        ("require", True, True, False),
+        ("require-live", True, True, True),
+    ],
+)
+def test_how_doors_and_panels_meet(doors: str | None, hook: str, panels: bool, required: bool, as_good: bool) -> None:
+    """Neither switch moves the other."""
+    values = {"CROSS_AGENT_UI_HOOK": hook} | ({} if doors is None else {"CROSS_AGENT_LIVE_DOORS": doors})
+    settings = caller_settings(values, NONE)
+    assert (settings.use_panels, settings.require_panel, settings.doors_are_panels) == (panels, required, as_good)
+    assert settings.use_doors is (doors is None)
 
 
 @pytest.mark.requirement("DE-54")
