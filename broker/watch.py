@@ -119,7 +119,8 @@ class Watch:
         """What the records say, and of which session: what waits in a process goes with it to another one (LD-02)."""
         session = delivery.session
         record = await self._reader.record(delivery.agent, attempt.store, session, delivery.key)
-        if record.found is Found.ABSENT and attempt.by_door and (holder := parse_process_id(attempt.instance)) is not None:
+        holder = parse_process_id(attempt.instance) if attempt.by_door else None
+        if record.found in (Found.ABSENT, Found.UNKNOWN) and holder is not None:
             moved = await asyncio.to_thread(agent(delivery.agent).held_by, attempt.store, holder)
             if moved not in ("", session):
                 elsewhere = await self._reader.record(delivery.agent, attempt.store, moved, delivery.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from broker.processes import identify
 from broker.replies import FLAG_FROM_TRANSCRIPT, FLAG_RECOVERED
 from broker.routes import Reach
 from broker.wire import StageName, StageReport
-from shims.agent import Found, Record
+from shims.agent import Found, Record, agents
 from tests.unit.engine import Engine, engine
 
 PATIENCE = 10.0
@@ -159,5 +160,138 @@ def test_what_a_living_panel_did_not_report_is_not_called_recovered(tmp_path: Pa
             ended = made.store.delivery(request.id)
             assert ended is not None
             assert FLAG_FROM_TRANSCRIPT in ended.flags and FLAG_RECOVERED not in ended.flags
+
+    asyncio.run(story())
+
+
+# behind a door nobody reports
+
+
+class Elsewhere:
+    """Records of several sessions, and the one that the process has now."""
+
+    def __init__(self, made: Engine, monkeypatch: pytest.MonkeyPatch, *, now_at: str, **found: Record) -> None:
+        self.looked: list[str] = []
+        self._found = found
+        self._made = made
+        monkeypatch.setattr(made.reader, "record", self._record)
+        monkeypatch.setattr(made.reader, "answer_naming", self._naming)
+        monkeypatch.setattr(watch, "agent", lambda name: replace(agents()[name], held_by=lambda *_: now_at))
+
+    async def _record(self, agent: str, store: str, session: str, key: str) -> Record:
+        del agent, store, key
+        self.looked.append(session)
+        return self._found.get(session, Record(Found.ABSENT))
+
+    async def _naming(self, agent: str, store: str, session: str, token: str) -> Record:
+        del agent, store, token
+        return self._found.get(f"{session}_named", Record(Found.ABSENT))
+
+
+async def handed_in(made: Engine, instance: str, child: str) -> tuple[Delivery, Attempt]:
+    made.route.reached = Reach("claude-inbox", instance, child, "/nowhere")
+    queued, attempt = await handed_over(made)
+    await told(made, attempt, StageName.WRITTEN)
+    return queued, attempt
+
+
+async def looked_at(made: Engine, request: Delivery) -> Delivery:
+    """One look, to its end."""
+    made.carrier._watch.now(request.id)
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others, timeout=PATIENCE)
+    found = made.store.delivery(request.id)
+    assert found is not None
+    return found
+
+
+DONE = Record(Found.ANSWERED, "done")
+
+
+@pytest.mark.requirement("LD-02", "LD-06")
+@pytest.mark.parametrize(
+    ("now_at", "found", "session", "state"),
+    [
+        ("s2", {"s2": DONE}, "s2", State.DELIVERED),
+        ("s2", {"s1": Record(Found.UNKNOWN), "s2": DONE}, "s2", State.DELIVERED),  # nothing was ever said in the first one
+        ("s2", {"s2": Record(Found.OPEN)}, "s2", State.AWAITING),
+        ("s2", {"s2": Record(Found.OPEN), "s2_named": DONE}, "s2", State.DELIVERED),
+        ("s2", {"s2": Record(Found.INTERRUPTED)}, "s2", State.FAILED),
+        ("s2", {}, "s1", State.DELIVERING),  # it waits still
+        ("s2", {"s2": Record(Found.UNKNOWN)}, "s1", State.DELIVERING),
+        ("s2", {"s1": Record(Found.OPEN), "s2": DONE}, "s1", State.AWAITING),  # it ran where it was handed in
+        ("s1", {"s2": DONE}, "s1", State.DELIVERING),
+        ("", {"s2": DONE}, "s1", State.DELIVERING),
+    ],
+)
+def test_a_message_that_went_with_its_process_to_another_session_is_found_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now_at: str, found: dict[str, Record], session: str, state: State
+) -> None:
+    """`/clear` keeps what waits (2.1.332)."""
+    me = str(identify(os.getpid()))
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            Elsewhere(made, monkeypatch, now_at=now_at, **found)
+            request, _ = await handed_in(made, me, me)
+            ended = await looked_at(made, request)
+            assert (ended.session, ended.state) == (session, state)
+            if state is State.DELIVERED:
+                assert set(ended.flags) >= {FLAG_FROM_TRANSCRIPT}
+                assert FLAG_RECOVERED not in ended.flags, "its process lives"
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("LD-02", "LD-06")
+def test_a_panels_message_is_looked_for_in_its_own_session_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            records = Elsewhere(made, monkeypatch, now_at="s2", s2=DONE)
+            request, _ = await handed_in(made, str(identify(os.getpid())), "9@9")
+            assert (await looked_at(made, request)).state is State.DELIVERING
+            assert set(records.looked) == {"s1"}
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("LD-06", "DE-33")
+@pytest.mark.parametrize("by_door", [True, False])
+def test_behind_a_door_records_that_change_are_read_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_door: bool
+) -> None:
+    """Nobody reports: they are all that tells."""
+    monkeypatch.setattr(watch, "_SOON", 60.0)
+    monkeypatch.setattr(watch, "_AT_A_DOOR", 0.01)
+    me = str(identify(os.getpid()))
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            looks = Looks(made, monkeypatch, Record(Found.ABSENT))
+            request, attempt = await handed_in(made, me, me if by_door else "9@9")
+            assert attempt.by_door is by_door
+            made.carrier.records_moved("claude", {"s1"})
+            if by_door:
+                await asyncio.wait_for(looks.news.wait(), PATIENCE)
+            else:
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(looks.news.wait(), SOON)
+            made.carrier._watch.stop(request.id)
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("LD-04", "DE-22")
+def test_each_look_is_told_to_the_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is let go of without a word is seen by it."""
+    me = str(identify(os.getpid()))
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            Elsewhere(made, monkeypatch, now_at="s1")
+            request, attempt = await handed_in(made, me, me)
+            await looked_at(made, request)
+            (told_of,) = made.route.looks
+            assert told_of is not None and told_of.id == attempt.id
 
     asyncio.run(story())
