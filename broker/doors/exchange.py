@@ -63,6 +63,7 @@ async def converse(opening: Opening, talk: Talk, environment: Mapping[str, str],
         DoorError: it could not be held, or not in time.
     """
     carried = False
+    concluded: Said | None = None
 
     async def say(connection: _Connection, said: Said) -> None:
         nonlocal carried
@@ -76,20 +77,25 @@ async def converse(opening: Opening, talk: Talk, environment: Mapping[str, str],
                 hooks.after()
 
     async def through() -> Said:
+        nonlocal concluded
         async with _connection(opening, environment, cwd) as connection:
             said = talk.begin()
             await say(connection, said)
             while said.outcome is Outcome.OPEN:
                 said = talk.heard(await connection.receive())
                 await say(connection, said)
+            concluded = said  # whatever the end of the connection comes to
             return said
 
     try:
         return await asyncio.wait_for(through(), PATIENCE)
     except asyncio.TimeoutError:
-        raise DoorError(f"it gave no answer for {PATIENCE:.0f} s", carried=carried) from None
+        reason = f"it gave no answer for {PATIENCE:.0f} s"
     except (OSError, EOFError, ValueError) as error:
-        raise DoorError(f"the connection failed ({type(error).__name__})", carried=carried) from None
+        reason = f"the connection failed ({type(error).__name__})"
+    if concluded is not None:
+        return concluded
+    raise DoorError(reason, carried=carried)
 
 
 @asynccontextmanager
@@ -154,25 +160,28 @@ class _Lines:
 
 @asynccontextmanager
 async def _program(argv: tuple[str, ...], environment: Mapping[str, str], cwd: str) -> AsyncIterator[_Lines]:
-    process = await asyncio.create_subprocess_exec(
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(
+        lambda: asyncio.subprocess.SubprocessStreamProtocol(_LONGEST, loop),
         *argv,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env=dict(environment),
         cwd=cwd or None,
-        limit=_LONGEST,
         start_new_session=True,
     )
+    process = asyncio.subprocess.Process(transport, protocol, loop)
     assert process.stdin is not None and process.stdout is not None
     try:
         yield _Lines(process.stdout, process.stdin)
     finally:
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), _END)
-        except asyncio.TimeoutError:
-            process.kill()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(process.wait(), _END)
+        finally:
+            transport.close()  # kills it; and what it has started may keep its output open for ever
             await process.wait()
 
 
