@@ -42,6 +42,8 @@ class Ear:
         self._name = f"cross-agent-{hashlib.sha256(home.encode()).hexdigest()[:8]}.sock"
         self._heard = heard
         self._servers: dict[str, asyncio.Server] = {}
+        self._made: dict[str, tuple[int, int]] = {}
+        """Device and inode of the sockets that are ours: the next broker may have made its own by the time we close."""
         self._opening = asyncio.Lock()
 
     async def at(self, directory: str, door: Door) -> str:
@@ -64,7 +66,8 @@ class Ear:
         for path, server in self._servers.items():
             server.close()
             with suppress(OSError):
-                os.unlink(path)
+                if _identity(path) == self._made.get(path):
+                    os.unlink(path)
         self._servers.clear()
 
     async def _close(self, path: str) -> None:
@@ -80,6 +83,7 @@ class Ear:
         try:
             made.bind(path)
             os.chmod(path, 0o600)
+            self._made[path] = _identity(path)
             return await asyncio.start_unix_server(partial(self._hear, door), sock=made, limit=_LONGEST)
         except BaseException:
             made.close()
@@ -96,6 +100,11 @@ class Ear:
             pass  # whoever speaks there is owed nothing
         finally:
             writer.close()
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
 
 
 def _is_private(directory: str) -> bool:
