@@ -17,8 +17,8 @@ from broker.deliveries import Attempt, Event, new_delivery_id
 from broker.errors import Refusal
 from broker.index.catalogue import Known
 from broker.processes import ProcessId
-from broker.resolve import Selected
-from broker.routes import Open
+from broker.resolve import Seen, Selected
+from broker.routes import Held, Open
 from broker.sends import SendCall, Sends
 from broker.settings import CallerSettings, Grants
 from broker.wire import SessionState
@@ -148,6 +148,82 @@ def test_a_turn_of_the_bridges_is_told_that_its_end_stops_nothing() -> None:
     text = told(in_panel(), caller=STARTED)["headless_caller"]
     assert "Its end does not stop this delivery" in text
     assert "only be read from the record" in text
+
+
+# what leads to it
+
+
+class Ways:
+    """What leads to sessions, as a test has it, and what was asked for."""
+
+    def __init__(self, found: Open | Held | None = None) -> None:
+        self.found = found
+        self.asked: list[tuple[object, ...]] = []
+
+    async def find(self, agent: str, store: str, session: str) -> Open | Held | None:
+        self.asked.append((agent, store, session))
+        return self.found
+
+    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
+        self.asked.append((agent, store, session, doors))
+        return "codex-queue" if doors else ""
+
+
+def sending(ways: Ways) -> Sends:
+    return Sends(None, None, None, Grants, ways, None)  # type: ignore[arg-type]
+
+
+def seen(*held: str) -> Seen:
+    world = World()
+    return Seen(world.panels, world.stores["claude"], None, dict.fromkeys(held, (ProcessId(7, 7),)))
+
+
+@pytest.mark.requirement("LD-01", "LD-07", "DE-53")
+@pytest.mark.parametrize(
+    ("selected", "settings", "asked"),
+    [
+        (lambda: on_disk(1), CallerSettings(), True),
+        (lambda: in_panel(), CallerSettings(), False),
+        (lambda: in_panel(), CallerSettings(use_panels=False), True),
+        (lambda: Selected(CLAUDE, None, None, None, "new"), CallerSettings(), False),
+        (lambda: on_disk(1), CallerSettings(use_doors=False), False),
+        (lambda: in_panel(), CallerSettings(use_panels=False, use_doors=False), False),
+    ],
+)
+def test_doors_are_looked_at_where_no_panel_is_used(
+    selected: Callable[[], Selected], settings: CallerSettings, *, asked: bool
+) -> None:
+    ways = Ways(behind_a_door())
+    found = asyncio.run(sending(ways)._found(selected(), seen(), settings))
+    assert ways.asked == ([("claude", "/h/claude", "s1")] if asked else [])
+    assert found == (ways.found if asked else None)
+
+
+@pytest.mark.requirement("LD-07")
+def test_who_has_switched_doors_off_is_told_that_they_are() -> None:
+    ways = Ways(behind_a_door())
+    found = asyncio.run(sending(ways)._found(on_disk(1), seen("s1", "s2"), CallerSettings(use_doors=False)))
+    assert isinstance(found, Held)
+    assert (found.process, ways.asked) == (ProcessId(7, 7), [])
+    assert "switched off for this registration (CROSS_AGENT_LIVE_DOORS)" in found.reason
+    assert "Remove CROSS_AGENT_LIVE_DOORS" in found.remedy
+
+
+@pytest.mark.requirement("LD-05", "LD-07")
+@pytest.mark.parametrize(
+    ("caller", "doors", "back"),
+    [
+        (replace(ALONE, stores={"codex": "/own"}), True, "codex-queue"),
+        (replace(ALONE, stores={"codex": "/own"}), False, ""),
+        (STARTED, True, ""),
+        (Caller(), True, ""),
+    ],
+)
+def test_the_way_back_to_who_calls(caller: Caller, doors: bool, back: str) -> None:
+    """A turn of ours ends with its process, and whoever is not known is nowhere."""
+    ways = Ways()
+    assert asyncio.run(sending(ways)._way_back(caller, CallerSettings(use_doors=doors))) == back
+    assert ways.asked == ([("codex", "/own", "t1", doors)] if caller.stores else [])
 
 
 # the conversation
