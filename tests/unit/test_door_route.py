@@ -427,8 +427,8 @@ def test_a_holder_that_is_gone_leaves_an_empty_environment(story: Story, monkeyp
 
 
 @pytest.mark.requirement("LD-02")
-def test_where_the_agent_tells_of_it_we_listen_before_it_has_the_message(story: Story, tmp_path: Path) -> None:
-    place = tmp_path / "n"
+def test_where_the_agent_tells_of_it_we_listen_before_it_has_the_message(story: Story, home: Path) -> None:
+    place = home / "n"
     place.mkdir(mode=0o700)
 
     async def told(house: House) -> None:
@@ -646,8 +646,8 @@ def test_nothing_is_concluded_of_what_may_wait(
 
 
 @pytest.mark.requirement("LD-02", "LD-06")
-def test_news_of_what_an_earlier_broker_handed_in_come_to_the_same_place(story: Story, tmp_path: Path) -> None:
-    place = tmp_path / "n"
+def test_news_of_what_an_earlier_broker_handed_in_come_to_the_same_place(story: Story, home: Path) -> None:
+    place = home / "n"
     place.mkdir(mode=0o700)
 
     async def told(house: House) -> None:
