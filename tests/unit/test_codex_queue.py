@@ -141,6 +141,11 @@ def test_it_introduces_itself_first_and_goes_on_when_it_was_heard(talk: Callable
 
 
 @pytest.mark.requirement("LD-03")
+def test_the_first_release_with_a_queue_is_not_too_old() -> None:
+    assert Spoken(adding()).introduced("codex_cli/0.148.0 (x)").carries
+
+
+@pytest.mark.requirement("LD-03")
 @each_talk
 @pytest.mark.parametrize("agent", ["codex_cli/0.147.9 (x)", "codex_cli/0.9.0", "", "codex_cli", "nonsense"])
 def test_an_older_one_has_no_queue_and_is_asked_for_nothing(talk: Callable[[], Talk], agent: str) -> None:

@@ -220,6 +220,7 @@ DONE = Record(Found.ANSWERED, "done")
         ("s2", {}, "s1", State.DELIVERING),  # it waits still
         ("s2", {"s2": Record(Found.UNKNOWN)}, "s1", State.DELIVERING),
         ("s2", {"s1": Record(Found.OPEN), "s2": DONE}, "s1", State.AWAITING),  # it ran where it was handed in
+        ("s2", {"s1_named": DONE}, "s1", State.DELIVERED),  # its key is not there, and its token is
         ("s1", {"s2": DONE}, "s1", State.DELIVERING),
         ("", {"s2": DONE}, "s1", State.DELIVERING),
     ],
@@ -232,9 +233,10 @@ def test_a_message_that_went_with_its_process_to_another_session_is_found_there(
 
     async def story() -> None:
         async with engine(tmp_path) as made:
-            Elsewhere(made, monkeypatch, now_at=now_at, **found)
+            records = Elsewhere(made, monkeypatch, now_at=now_at, **found)
             request, _ = await handed_in(made, me, me)
             ended = await looked_at(made, request)
+            assert len(records.looked) == len(set(records.looked)), "a look costs a process of its own"
             assert (ended.session, ended.state) == (session, state)
             if state is State.DELIVERED:
                 assert set(ended.flags) >= {FLAG_FROM_TRANSCRIPT}
