@@ -22,10 +22,11 @@ EVENTS = (
 
 EFFECTS = (
     "broker.request", "broker.commit", "broker.inject", "broker.stage-seen", "shim.write", "shim.stage",
-    "broker.turn", "runner.start", "runner.exec", "runner.taken", "runner.end",
+    "broker.door", "broker.turn", "runner.start", "runner.exec", "runner.taken", "runner.end",
 )  # fmt: skip
-"""A request recorded; any transaction; an order sent to a shim; a stage acknowledged; the agent's stdin; a stage told; a runner
-started; the process that becomes its agent; that process's claim and its exec; that it has begun, told; its end, told."""
+"""A request recorded; any transaction; an order sent to a shim; a stage acknowledged; the agent's stdin; a stage told; the words
+that go in at an agent's own door; a runner started; the process that becomes its agent; that process's claim and its exec; that
+it has begun, told; its end, told."""
 
 POINTS = tuple(f"{place}.{side}" for place in (*(f"broker.{event}" for event in EVENTS), *EFFECTS) for side in SIDES)
 

@@ -26,6 +26,7 @@ def _ids(area: str, numbers: str) -> set[str]:
 HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1-5 10-14 20-25 30-37 40-46 47 50-53 55")
+    | _ids("LD", "1-7 9")
     | _ids("EN", "1-5 8-17 22 26")
     | _ids("MC", "1 5 7-9 25 31 32")
     | _ids("SE", "1-3 5-14 20-31 40")
@@ -51,7 +52,7 @@ PARTLY: dict[str, str] = {
 }
 
 DEFERRED: dict[str, str] = {
-    **dict.fromkeys(_ids("LD", "1-9"), DOORS),
+    **dict.fromkeys(_ids("LD", "8"), DOORS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
     **dict.fromkeys(_ids("EN", "7 23"), COMMANDS),
     **dict.fromkeys(_ids("CO", "1-14"), COPILOT),
