@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import pexpect
 import pytest
 
 from shims.agent import agent as described
@@ -15,6 +13,7 @@ from shims.headless import Order
 from tests.real.exchange import until
 from tests.real.panels.record import WAIT
 from tests.real.started import AGENTS
+from tests.real.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,26 +125,10 @@ def ok(answer: dict[str, Any]) -> bool:
 def terminal(world: StartingWorld, agent: str, session: str) -> Iterator[int]:
     """The agent's own interface with ``session`` open, once it holds it; its pid."""
     home = world.homes[agent]
-    environment = {**home.environment(), **world.variables(), "PWD": str(home.cwd)}
-    child = pexpect.spawn(
-        world.program(agent), ["--resume", session], cwd=str(home.cwd), env=environment, dimensions=(40, 150), timeout=WAIT
-    )
-    drawn = bytearray()
-
-    def read() -> None:
+    environment = {**home.environment(), **world.variables()}
+    with Terminal([world.program(agent), "--resume", session], environment, home.cwd) as shown:
         try:
-            while True:
-                drawn.extend(child.read_nonblocking(65536, None))
-        except (pexpect.EOF, OSError, ValueError):
-            return
-
-    reader = threading.Thread(target=read, name="terminal", daemon=True)
-    reader.start()
-    try:
-        until(lambda: described(agent).holders(str(home.path / f".{agent}"), session), bool)
-        yield child.pid
-    except TimeoutError as error:
-        raise AssertionError(bytes(drawn[-3000:])) from error
-    finally:
-        child.close(force=True)
-        reader.join(WAIT)
+            until(lambda: described(agent).holders(str(home.path / f".{agent}"), session), bool)
+        except TimeoutError as error:
+            raise AssertionError(shown.drawn[-3000:]) from error
+        yield shown.pid
