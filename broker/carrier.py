@@ -15,7 +15,7 @@ from collections.abc import Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from broker import envelope
+from broker import envelope, rejections
 from broker.beside import beside_the_loop
 from broker.book import Book
 from broker.clock import awake_clock, wall_clock
@@ -28,8 +28,7 @@ from broker.settings import wait_of
 from broker.tasks import Tasks
 from broker.watch import Watch
 from broker.wire import StageName, StageReport
-from shims.agent import agent, agents
-from shims.door import News
+from shims.agent import agent
 
 log = logging.getLogger("broker.carrier")
 
@@ -38,8 +37,8 @@ Target = tuple[str, str, str]
 _WITHDRAW_AGAIN = 30.0
 """Seconds after which a message that could not be taken back at its deadline is looked at once more."""
 
-_CROWDED = 5.0
-"""Seconds after which an agent that lets in so many and no more is tried again."""
+_DOOR_TRIES = 5
+"""Times that a door is knocked at which nothing could be said through."""
 
 _RETURN_RETRY = 60.0
 """Seconds that return traffic tries a route that refuses it (DE-41)."""
@@ -261,7 +260,7 @@ class Carrier:
             return delivery
         event = Event.TAKEN if delivery.kind is Kind.REQUEST else Event.SETTLED
         old = delivery.target
-        delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True)
+        delivery = await self._book.apply(delivery, event, attempt=attempt, session=session, handed_over=True, peer_note="")
         if event is Event.SETTLED:
             self._stop_timers(delivery.id)
         self._watch.later(delivery)
@@ -282,7 +281,7 @@ class Carrier:
         elif report.status == "completed" and report.text.strip():
             await self._replies.answered(delivery, report.text, attempt=closed)
         else:
-            await self.without_answer(delivery, closed, _ENDS.get(report.status, _ENDS["failed"]))
+            await self.without_answer(delivery, closed, rejections.why_no_answer(report.status))
         self.ended(delivery)
 
     async def without_answer(self, delivery: Delivery, attempt: Attempt, reason: str) -> None:
@@ -304,22 +303,25 @@ class Carrier:
         if code == "withdrawn" and FLAG_UNWANTED in delivery.flags:
             await self._replies.withdrawn(delivery, attempt=closed)
             self.ended(delivery)
-        elif code in _LATE and (code == "withdrawn" or awake_clock() >= delivery.deadline):
+        elif code in rejections.LATE and (code == "withdrawn" or awake_clock() >= delivery.deadline):
             await self._expire(delivery, closed)
         elif delivery.state is State.AWAITING:
             await self.without_answer(delivery, closed, f"the agent gave it up: {code}")
             self.ended(delivery)
-        elif code in (*_UNTOUCHED, *_LATE) or (code not in _ANSWERED_BY_A_PERSON and self._return_may_retry(delivery)):
+        elif code in (*rejections.UNTOUCHED, *rejections.LATE) or self._may_retry(delivery, code):
             await self._book.apply(delivery, Event.BUSY, attempt=closed)
-            self.again_in(_CROWDED if code == "crowded" else 1.0, delivery)  # what it waits for may have happened meanwhile
+            self.again_in(rejections.pause(code), delivery)  # what it waits for may have happened meanwhile
         else:
-            reason = _REFUSALS.get(code, f"the panel refused it: {code}")
+            reason = rejections.reason(code)
             await self._replies.failed(delivery, Event.REFUSED, code, reason, attempt=closed)
             self.ended(delivery)
 
-    def _return_may_retry(self, delivery: Delivery) -> bool:
+    def _may_retry(self, delivery: Delivery, code: str) -> bool:
+        """Return traffic tries for a while (DE-41), and so does what found a door that was just being closed."""
+        if code == "door_failed":
+            return len(self._book.store.attempts_of(delivery.id)) < _DOOR_TRIES
         age = awake_clock() - (delivery.deadline - wait_of(delivery.settings))
-        return delivery.kind is not Kind.REQUEST and age < _RETURN_RETRY
+        return delivery.kind is not Kind.REQUEST and code not in rejections.ANSWERED_BY_A_PERSON and age < _RETURN_RETRY
 
     async def _expire(self, delivery: Delivery, attempt: Attempt | None) -> None:
         waited = int((wall_clock() - delivery.created) // 60)
@@ -399,36 +401,3 @@ def _composed(delivery: Delivery, body: str) -> str:
         return body
     sender = sender_of(delivery.sender_agent, delivery.sender_session) if delivery.sender_agent else None
     return envelope.request(sender, thread_of(delivery), delivery.token, body, written=delivery.created, now=wall_clock())
-
-
-_REFUSALS = {
-    **{code: words for described in agents().values() for door in described.doors for code, words in door.explains.items()},
-    "door_failed": "the agent's own door could not be spoken through",
-    "closed": "the panel was closed before it could take the message",
-    "session_closed": "the session was closed before it could take the message",
-    "not_accepting": "the panel takes no messages",
-    "not_observed": "the panel's shim has lost track of the agent's stream",
-    "wrong_session": "the panel has moved to another session",
-    "no_direct_input": "the thread takes no direct input: it is a sub-agent's",
-    "agent_refused": "the agent refused the message",
-    "no_new_conversation": "the agent opened no new conversation",
-    "stale_generation": "the order came from a broker that has been replaced",
-}
-
-_ENDS = {
-    "completed": "its turn ended without a final message",
-    "interrupted": "its turn was interrupted by the person at that session",
-    "closed": "the session was closed in the middle of its turn",
-    "declined": "the person at that session declined what its turn asked for, which ended it",
-    "failed": "its turn failed: the agent or its model reported an error",
-}
-"""Why a turn has no answer, by the status that its shim reported."""
-
-_LATE = ("too_late", "withdrawn")
-"""Rejections of what was looked at after its time; an order that slept with the machine is too late, and its delivery is not."""
-
-_ANSWERED_BY_A_PERSON = frozenset(news.value for news in (News.DECLINED, News.REFUSED, News.EXPIRED, News.DROPPED))
-"""Rejections that trying again would only ask the person again about."""
-
-_UNTOUCHED = frozenset(("busy", "ended_waiting", "crowded", "elsewhere"))
-"""Rejections after which the message goes out again: it was not written, or the agent ended while it only waited there."""

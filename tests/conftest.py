@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ _GRACE = 5.0
 def pytest_configure(config: pytest.Config) -> None:
     del config
     os.environ[MARK] = uuid.uuid4().hex
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # put aside by a shell: no agent of this run could be interrupted
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

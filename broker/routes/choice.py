@@ -40,9 +40,8 @@ class Routes:
         if isinstance(by_panel, Wait):
             return by_panel
         started = await self._headless.reach(delivery, waited)
-        if isinstance(started, Reach) or by_door is None or not _is_held(started):
-            return by_panel if isinstance(started, Unreachable) and by_panel is not None else started
-        return by_door if isinstance(started, Unreachable) else started  # it says who holds it, and why no door leads in
+        # Who holds it, and why no door leads in, says more than that it cannot be gone on with.
+        return (by_door or by_panel or started) if isinstance(started, Unreachable) else started
 
     async def _by_panel(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable | None:
         """None: no panel has to do with it."""
@@ -71,8 +70,8 @@ class Routes:
         return await self._door.find(agent, store, session)
 
     async def look(self, agent: str, store: str, session: str) -> Open | Held | None:
-        """The same as far as the agent's files tell."""
-        return await self._door.find(agent, store, session, ask=False)
+        """The same as far as is seen without starting anything."""
+        return await self._door.find(agent, store, session, start=False)
 
     async def is_idle(self, agent: str, store: str, session: str) -> bool:
         """Whether the session is open and runs no turn."""
@@ -106,7 +105,3 @@ class Routes:
 def _may_be_elsewhere(found: Wait | Unreachable) -> bool:
     """Whether a panel's route only says that its panel is closed."""
     return found.code in _CLOSED
-
-
-def _is_held(found: Wait | Unreachable | Reach) -> bool:
-    return not isinstance(found, Reach) and found.code == "session_held"

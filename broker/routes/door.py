@@ -120,11 +120,11 @@ class DoorRoute:
 
     # whether
 
-    async def find(self, name: str, store: str, session: str, *, ask: bool = True) -> Open | Held | None:
+    async def find(self, name: str, store: str, session: str, *, start: bool = True) -> Open | Held | None:
         """What leads to the session; None: nobody holds it.
 
         Args:
-            ask: also asks the agent, where its files do not tell whether the door leads there; takes up to half a second.
+            start: where only a program of the agent's tells how the session stands, one is started: up to half a second.
         """
         described = agent(name)
         holders = await asyncio.to_thread(described.holders, store, session) if session else []
@@ -136,7 +136,7 @@ class DoorRoute:
             if isinstance(opening, Shut):
                 shut = opening
                 continue
-            if not ask or door.ask is None:
+            if door.ask is None or (opening.way is Way.PROGRAM and not start):
                 return _as_it_looks(door, opening)
             found = await self._asked(door, opening, name, store, session)
             if isinstance(found, Open):
@@ -161,7 +161,7 @@ class DoorRoute:
 
     async def reach(self, delivery: Delivery, waited: float) -> Reach | Unreachable:
         del waited
-        found = await self.find(delivery.agent, delivery.store, delivery.session, ask=False)
+        found = await self.find(delivery.agent, delivery.store, delivery.session, start=False)
         if found is None:
             return Unreachable("not_held", "nobody has the session open any more")
         if isinstance(found, Held):
@@ -181,6 +181,7 @@ class DoorRoute:
         return True
 
     async def _give(self, door: Door, opening: Opening, delivery: Delivery, attempt: Attempt, text: str) -> None:
+        self._settling.handed_in(attempt)  # whatever this comes to, or fails by
         notices = await self._ear.at(opening.notices, door) if opening.notices else ""
         letter = Letter(delivery.session, delivery.key, text, notices)
         hooks = Hooks(lambda: fail_point("broker.door.before"), lambda: fail_point("broker.door.after"))
@@ -200,7 +201,6 @@ class DoorRoute:
             self._report(attempt, StageName.WRITTEN)
             if said.outcome is Outcome.ACCEPTED:
                 self._report(attempt, StageName.TAKEN)
-        self._settling.handed_in(attempt)
 
     async def _by_child(self, door: Door, opening: Opening, letter: Letter, hooks: Hooks) -> Said | None:
         """The answer in the hands of the session's own MCP process, which it lets in unasked; None: there is none (LD-08)."""

@@ -116,6 +116,8 @@ class Runner:
         newest = self._newest(said.session or self._run.expected)
         if newest and before is not None and newest != before:
             said = said._replace(turn=newest, untouched=False)  # whatever the output says, it got in
+        elif self._run.session and before is not None and newest == before and not (said.begun or said.ended or self._stopped):
+            said = said._replace(untouched=True)  # it was gone before the message got in, and has not said so
         if not said.turn or not said.ended or said.code:
             return said
         record = import_module(f"shims.{self._run.agent}.sessions").record(self._run.store, said.session, said.turn)

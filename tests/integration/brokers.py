@@ -1,7 +1,8 @@
 """Brokers that are there at once: forked from a process that has loaded all that a broker loads.
 
 Owns that process, one a run. A broker spends a second of CPU on loading the SDK, which tests that are about something else
-would spend with each world. What starts after the first one's death is started by its clients, as everywhere.
+would spend with each world. What starts after the first one's death is started by its clients, as everywhere. A world may
+name a program of its own by which these brokers, and no later ones, run turns.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ for line in sys.stdin:
         os.chdir("/")
         os.umask(0o077)
         os.environ.update(json.loads(line))
+        if "CROSS_AGENT_TEST_RUNNER" in os.environ:
+            from broker.turns import started
+            started._PROGRAM = os.environ["CROSS_AGENT_TEST_RUNNER"]
         run(find_home(), detached=False)
     finally:
         os._exit(0)

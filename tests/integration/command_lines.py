@@ -20,7 +20,7 @@ from tests.integration.brokers import Brokers
 from tests.integration.lines import Json
 from tests.integration.panels import McpClient
 from tests.integration.panels.panel import records
-from tests.integration.test_headless import CommandLines
+from tests.integration.startable import CommandLines
 from tests.integration.world import FINAL, ROOT
 
 STORES = {"claude": ".claude", "codex": ".codex", "grok": ".grok"}
@@ -37,8 +37,8 @@ _CLEAN = 10.0
 class Turns(CommandLines):
     """A world in which turns may be started, and looked at."""
 
-    def __init__(self, home: Path, brokers: Brokers) -> None:
-        super().__init__(home, brokers)
+    def __init__(self, home: Path, brokers: Brokers, **settings: str) -> None:
+        super().__init__(home, brokers, **settings)
         self.client: McpClient = self.caller()
 
     # what runs in place of an agent
@@ -86,9 +86,13 @@ class Turns(CommandLines):
 
     def taken(self, agent: str, marker: str) -> int:
         """How often the agent has taken a message with ``marker`` into any of its conversations."""
-        store = self.user / STORES[agent]
-        found = [prompt for path in store.glob(_RECORDS[agent]) for record in records(path) for prompt in _prompts(agent, record)]
-        return sum("BRIDGE MESSAGE" in prompt and marker in prompt for prompt in found)
+        return sum(marker in prompt for prompt in self.messages(agent))
+
+    def messages(self, agent: str, session: str = "") -> list[str]:
+        """Every message of ours that the agent has taken in, into this conversation or any, in its order."""
+        files = [path for path in (self.user / STORES[agent]).glob(_RECORDS[agent]) if session in str(path)]
+        found = [prompt for path in files for record in records(path) for prompt in _prompts(agent, record)]
+        return [prompt for prompt in found if "BRIDGE MESSAGE" in prompt]
 
     # processes
 

@@ -15,6 +15,8 @@ from tests.integration.installation import LAUNCHERS, Installation, Shim, instal
 from tests.integration.processes import appears
 from tests.integration.world import World
 
+pytest.register_assert_rewrite("tests.integration.exchanges")
+
 OpenPanel = Callable[..., Editor]
 Attended = Callable[[Editor], None]
 

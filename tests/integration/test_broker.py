@@ -19,9 +19,9 @@ import zmq
 
 from broker.rendezvous import read_record
 from broker.wire import PROTOCOL
+from tests.integration.exchanges import exchange, gate, open_both, open_gate, ping
 from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import exchange, gate, open_both, open_gate, ping
 from tests.integration.world import ROOT, World
 
 BROKER = [sys.executable, "-I", str(ROOT / "broker" / "__main__.py"), "run"]

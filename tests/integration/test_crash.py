@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import signal
 from itertools import cycle
-from pathlib import Path
 
 import pytest
 
 from broker.failpoints import SIDES
+from tests.integration import points
+from tests.integration.exchanges import assert_exchanged_once, exchange, gate, open_both, open_gate, ping
 from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
 from tests.integration.world import FINAL, ROOT, World
@@ -30,47 +31,13 @@ PAIRS = (
 )
 """Sender and target."""
 
-EXCHANGE = ("request", "commit", "hand-over", "inject", "taken", "stage-seen", "answered", "settled")
-"""What the broker passes while a message goes there and its answer comes back."""
-
-POINTS = [f"broker.{place}.{side}" for place in EXCHANGE for side in SIDES]
 ANSWERED = [("claude", "codex"), ("codex", "claude"), pytest.param(("codex", "grok"), marks=pytest.mark.full)]
-SOME = list(zip(POINTS, cycle(PAIRS), strict=False))
-ALL = [(point, pair) for point in POINTS for pair in PAIRS if (point, pair) not in SOME]
-
-
-def open_both(world: World, pair: tuple[str, str]) -> tuple[Panel, Panel]:
-    sender, target = world.open(pair[0]), world.open(pair[1])
-    sender.registered()
-    target.registered()
-    return sender, target
+SOME = list(zip(points.EXCHANGE, cycle(PAIRS), strict=False))
+ALL = [(point, pair) for point in points.EXCHANGE for pair in PAIRS if (point, pair) not in SOME]
 
 
 def identities(*panels: Panel) -> list[tuple[int, int, int]]:
     return [(panel.pid, panel.child(), panel.mcp_process()) for panel in panels]
-
-
-def assert_exchanged_once(world: World, sender: Panel, target: Panel, marker: str) -> None:
-    """One delivery, one hand-over, one answer, and nothing is left open."""
-    text = sender.wait_reply(f"pong {marker}", timeout=30)
-    assert f"pong {marker}" in text
-    assert "possibly interim" not in text
-    world.until(lambda: all(d["state"] in FINAL for d in world.deliveries()), "everything finished")
-    world.until(lambda: not any(a["open"] for a in world.attempts()), "every attempt closed")
-    ours = [d for d in world.requests() if marker in d["summary"]]
-    assert [d["state"] for d in ours] == ["delivered"]
-    assert target.handed_over(marker) == 1
-    assert len(sender.replies(f"pong {marker}")) == 1
-
-
-def ping(marker: str, script: str = "") -> str:
-    """A message with a script for its reader, beyond what a summary quotes: its writer is not to obey it."""
-    return f"ping {marker} {'.' * 100} [[{script or f'reply pong {marker}'}]]"
-
-
-def exchange(world: World, sender: Panel, target: Panel, marker: str) -> None:
-    sender.send_to(target, ping(marker))
-    assert_exchanged_once(world, sender, target, marker)
 
 
 def killed_at(world: World, point: str, pair: tuple[str, str]) -> None:
@@ -106,18 +73,6 @@ def test_a_broker_killed_while_idle_is_back_by_itself(world: World) -> None:
     exchange(world, sender, target, "M1")
     exchange(world, target, sender, "M2")
     assert identities(sender, target) == before
-
-
-def gate(world: World, name: str) -> Path:
-    """A FIFO at which a scripted step waits."""
-    path = Path(world.home.root, name)
-    os.mkfifo(path)
-    return path
-
-
-def open_gate(path: Path) -> None:
-    with path.open("w"):
-        pass
 
 
 def test_a_broker_killed_with_turns_running_both_ways(world: World) -> None:

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from tests.integration.brokers import Brokers
-from tests.integration.lines import Json
+from tests.integration.exchanges import assert_exchanged_once, assert_truthful, exchange, gate, open_gate, open_used, ping
 from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import assert_exchanged_once, exchange, gate, open_gate, ping
-from tests.integration.world import FINAL, ROOT, World
+from tests.integration.world import ROOT, World
 
 pytestmark = pytest.mark.requirement("DE-22", "DE-35")
 
@@ -35,48 +34,12 @@ def of_every_agent(*rows: str) -> list[Any]:
     return [pytest.param(agent, row, marks=marks(agent, row)) for agent in AGENTS for row in rows]
 
 
-def open_used(world: World, target: str) -> tuple[Panel, Panel]:
-    """A sender, and a target that has a history, so that its session can be opened again."""
-    sender, panel = world.open("claude" if target == "codex" else "codex"), world.open(target)
-    panel.say("hello")
-    panel.wait_ends(1)
-    sender.registered()
-    panel.registered()
-    return sender, panel
-
-
 def reopen(world: World, panel: Panel) -> Panel:
     """The person opens the session again, in a new panel."""
     assert gone_within(panel.pid, 10)
     again = world.open(panel.agent, resume=panel.session)
     again.registered()
     return again
-
-
-def all_over(world: World) -> Json:
-    """The one request, when everything has ended."""
-    (request,) = world.finished(timeout=30)
-    world.until(lambda: all(d["state"] in FINAL for d in world.deliveries()), "everything finished")
-    world.until(lambda: not any(a["open"] for a in world.attempts()), "every attempt closed")
-    return request
-
-
-def assert_truthful(world: World, sender: Panel, target: Panel, marker: str) -> Json:
-    """Whatever became of the message: it ran at most once, the sender was told once, and what it was told is true."""
-    request = all_over(world)
-    runs, replies, notices = target.handed_over(marker), len(sender.replies(f"pong {marker}")), sender.notices()
-    assert replies + len(notices) == 1
-    assert runs <= 1
-    if request["state"] == "delivered":
-        assert (runs, replies) == (1, 1)
-    elif "safe to send it again" in notices[0]:
-        assert runs == 0
-        assert not request["handed_over"]
-    else:
-        # An agent that is killed as it begins has told so, and may not have written the message down (2.1.197 as well).
-        told = runs == 1 or request["error_code"] == "interrupted"
-        assert request["state"] == "uncertain" or (request["handed_over"] and told)
-    return request
 
 
 @pytest.mark.parametrize("target_agent", AGENTS)

@@ -19,13 +19,13 @@ import pytest
 from broker import failpoints
 from broker.deliveries import TRANSITIONS, Event, State
 from broker.wire import Inject, SessionState, StageName
-from tests.integration import test_headless_crash
+from tests.integration import points
 from tests.integration.brokers import Brokers
+from tests.integration.exchanges import ping
 from tests.integration.lines import PATIENCE, Json
 from tests.integration.panels import ClaudePanel
 from tests.integration.processes import gone_within
 from tests.integration.scripted_shim import ScriptedShim, Step
-from tests.integration.test_crash import ping
 from tests.integration.world import FINAL, ROOT, World
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-22")
@@ -91,7 +91,7 @@ def test_the_list_of_points_is_the_table_of_transitions() -> None:
 def test_every_effect_of_a_started_turn_is_killed_before_and_after() -> None:
     """A new point fails here until a turn is killed at it, and so does one that nobody passes."""
     of_turns = {point for point in failpoints.POINTS if point.startswith(("broker.turn.", "runner."))}
-    assert of_turns <= set(test_headless_crash.POINTS) <= set(failpoints.POINTS)
+    assert of_turns <= set(points.STARTED) <= set(failpoints.POINTS)
     sources = "".join(path.read_text() for path in (ROOT / "broker" / "turns").glob("*.py"))
     assert {point for point in of_turns if f'fail_point("{point}")' in sources} == of_turns
 
@@ -99,8 +99,8 @@ def test_every_effect_of_a_started_turn_is_killed_before_and_after() -> None:
 @pytest.mark.requirement("DE-20", "DE-24")
 def test_every_step_that_a_started_turn_takes_is_killed_in_one() -> None:
     """The rest are those of panels alone, and are told to be."""
-    driven = {point.split(".")[1] for point in test_headless_crash.POINTS}
-    driven |= set(test_headless_crash.STEPS)
+    driven = {point.split(".")[1] for point in points.STARTED}
+    driven |= set(points.STEPS)
     assert set(failpoints.EVENTS) - driven == {"settled", "busy"}, (
         "a reply is never given to a started turn, and who holds a session beside us is waited for before"
     )

@@ -13,10 +13,9 @@ import signal
 import pytest
 
 from broker.rendezvous import BrokerRecord
+from tests.integration.exchanges import assert_exchanged_once, assert_truthful, exchange, gate, open_gate, open_used, ping
 from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import assert_exchanged_once, exchange, gate, open_gate, ping
-from tests.integration.test_crash_panels import assert_truthful, open_used
 from tests.integration.world import World
 
 pytestmark = pytest.mark.requirement("DE-22", "DE-35")

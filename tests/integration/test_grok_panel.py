@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from shims.lines import LONGEST_PARSED
+from tests.integration.exchanges import assert_exchanged_once, assert_truthful, gate, open_gate, ping
 from tests.integration.panels import GrokPanel, Panel
 from tests.integration.panels.grok import live_update
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import assert_exchanged_once, gate, open_gate, ping
-from tests.integration.test_crash_panels import assert_truthful
 from tests.integration.world import World
 
 RISKY = 'tool run_terminal_command {"command": "rm -rf nothing", "description": "d"}'

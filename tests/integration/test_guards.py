@@ -12,9 +12,9 @@ import pytest
 from broker.deliveries import State
 from broker.wire import Failure
 from tests.integration.brokers import Brokers
+from tests.integration.exchanges import gate, open_both, open_gate, ping
 from tests.integration.lines import Json
 from tests.integration.panels import Panel
-from tests.integration.test_crash import gate, open_both, open_gate, ping
 from tests.integration.world import FINAL, World
 
 PREFACE = "." * 110

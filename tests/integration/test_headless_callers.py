@@ -14,7 +14,7 @@ import pytest
 from tests.integration.brokers import Brokers
 from tests.integration.command_lines import Turns
 from tests.integration.lines import Json
-from tests.integration.test_headless import AGENTS
+from tests.integration.startable import AGENTS
 from tests.integration.world import MCP, ROOT
 from tests.real.homes import ClaudeHome, CodexHome, GrokHome
 

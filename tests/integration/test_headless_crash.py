@@ -14,26 +14,19 @@ import pytest
 
 from broker import failpoints
 from broker.cli.calls import call
+from tests.integration import points
 from tests.integration.command_lines import Turns
+from tests.integration.exchanges import open_gate
 from tests.integration.lines import Json
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import open_gate
-from tests.integration.test_headless import AGENTS, each_agent
+from tests.integration.startable import AGENTS, each_agent
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-22", "DE-24")
 
-BROKER = ("request", "commit", "hand-over", "turn", "taken", "answered")
-"""What a broker passes with a turn that is started and answered."""
-
-RUNNER = tuple(place for place in failpoints.EFFECTS if place.startswith("runner."))
-
-_BROKER_POINTS = [f"broker.{place}.{side}" for place in BROKER for side in failpoints.SIDES]
-_RUNNER_POINTS = [f"{place}.{side}" for place in RUNNER for side in failpoints.SIDES]
-POINTS = [*_BROKER_POINTS, *_RUNNER_POINTS]
-_SOME = list(zip(POINTS, cycle(AGENTS), strict=False))
+_SOME = list(zip(points.STARTED, cycle(AGENTS), strict=False))
 _ROWS = [
     pytest.param(point, agent, marks=() if (point, agent) in _SOME else (pytest.mark.full,), id=f"{point}-{agent}")
-    for point in POINTS
+    for point in points.STARTED
     for agent in AGENTS
 ]
 
@@ -176,7 +169,7 @@ def test_a_first_turn_whose_runner_is_killed_before_it_began(world: Turns, agent
     truthful(world, agent, receipt, "M1")
 
 
-@pytest.mark.parametrize("point", _RUNNER_POINTS)
+@pytest.mark.parametrize("point", points.AT_RUNNERS)
 @pytest.mark.full
 @each_agent
 def test_a_first_turn_survives_its_runner(world: Turns, agent: str, point: str) -> None:
@@ -188,22 +181,12 @@ def test_a_first_turn_survives_its_runner(world: Turns, agent: str, point: str) 
 
 # the rarer steps
 
-STEPS = {
-    "never": "delivered",
-    "refused": "failed",
-    "ended": "failed",
-    "unproven": "uncertain",
-    "expired": "failed",
-    "withdraw": "withdrawn",
-}
-"""By the step: how a delivery ends that takes it."""
-
 
 @pytest.mark.parametrize(
     ("step", "side"),
     [
         pytest.param(step, side, marks=() if (side == "after") == (number % 2 == 0) else (pytest.mark.full,))
-        for number, step in enumerate(STEPS)
+        for number, step in enumerate(points.STEPS)
         for side in failpoints.SIDES
     ],
 )
@@ -236,7 +219,7 @@ def test_a_turn_survives_a_broker_that_is_killed_in_a_rare_step(world: Turns, st
         world.ended(receipt)
         open_gate(gate)
     delivery = truthful(world, agent, receipt, "M1")
-    assert delivery["state"] == STEPS[step], delivery
+    assert delivery["state"] == points.STEPS[step], delivery
 
 
 def _sent_in_a_hurry(world: Turns, agent: str, text: str, session: str) -> Json:

@@ -13,8 +13,8 @@ import pytest
 from broker.turns.files import Run, TurnFiles
 from tests.integration.brokers import Brokers
 from tests.integration.command_lines import Turns
-from tests.integration.test_crash import open_gate
-from tests.integration.test_headless import each_agent
+from tests.integration.exchanges import open_gate
+from tests.integration.startable import each_agent
 from tests.integration.world import ROOT
 
 pytestmark = pytest.mark.requirement("EN-11")

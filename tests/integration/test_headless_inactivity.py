@@ -13,7 +13,7 @@ import pytest
 from tests.integration.brokers import Brokers
 from tests.integration.command_lines import Turns
 from tests.integration.lines import Json
-from tests.integration.test_headless import each_agent
+from tests.integration.startable import each_agent
 
 pytestmark = pytest.mark.requirement("DE-32", "DE-36", "EN-16")
 

@@ -16,8 +16,8 @@ import pytest
 from broker.processes import identify
 from shims.presence import PresenceRecord
 from tests.integration.command_lines import STORES, Turns
-from tests.integration.test_crash import open_gate
-from tests.integration.test_headless import each_agent
+from tests.integration.exchanges import open_gate
+from tests.integration.startable import each_agent
 
 
 @pytest.fixture
@@ -122,13 +122,20 @@ def test_a_session_that_somebody_took_while_a_message_waited_is_left_to_him(worl
 @pytest.mark.full
 @pytest.mark.requirement("SH-22", "DE-25")
 def test_a_session_of_a_shim_that_never_connects_is_never_resumed(world: Turns) -> None:
+    """Neither what waits when the shim comes, for however long, nor what is sent then."""
     session = world.opened(world.client, "grok")["session"]
+    gate = world.gate()
+    first = world.begin("grok", world.message("M1", f"slowreply {gate} pong M1"), session)
+    waiting = world.send(world.client, "grok", world.message("M2"), session)
     presence = PresenceRecord(world.home.shims, agent="grok", real="/x", child=os.getpid(), cwd="/")
     presence.update((session,))
-    receipt = world.send(world.client, "grok", world.message("M1"), session)
-    failed = world.ended(receipt, timeout=100)
+    open_gate(gate)
+    assert world.ended(first)["state"] == "delivered"
+    refused = world.send(world.client, "grok", world.message("M3"), session)
+    failed = world.ended(waiting, timeout=100)
     presence.remove()
-    assert (failed["state"], failed["handed_over"], world.taken("grok", "M1")) == ("failed", False, 0)
+    assert (failed["state"], failed["handed_over"], world.taken("grok", "M2")) == ("failed", False, 0)
+    assert (refused["ok"], refused.get("code")) == (False, "session_held"), refused
 
 
 @pytest.mark.requirement("SE-20", "DE-53")

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.brokers import Brokers
 from tests.integration.command_lines import Turns
 from tests.integration.lines import Json
-from tests.integration.test_headless import each_agent
+from tests.integration.startable import each_agent
 
 pytestmark = pytest.mark.requirement("EN-24", "DE-23")
 

@@ -10,9 +10,9 @@ import pytest
 from broker.cli.calls import stop_broker
 from broker.errors import CrossAgentError
 from tests.integration.command_lines import Turns
+from tests.integration.exchanges import open_gate
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import open_gate
-from tests.integration.test_headless import each_agent
+from tests.integration.startable import each_agent
 
 pytestmark = pytest.mark.requirement("EN-06")
 

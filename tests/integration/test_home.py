@@ -13,7 +13,7 @@ import pytest
 
 from broker.errors import HomeError
 from broker.paths import Home
-from tests.integration.test_crash import exchange, open_both
+from tests.integration.exchanges import exchange, open_both
 from tests.integration.world import ROOT, World
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from broker.rendezvous import BrokerRecord
+from tests.integration.exchanges import gate, open_both, open_gate, ping, settled
 from tests.integration.lines import PATIENCE, Json
 from tests.integration.panels import ClaudePanel, Panel
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import gate, open_both, open_gate, ping
-from tests.integration.test_status import settled
 from tests.integration.world import World
 
 LATE = "=== CROSS-AGENT BRIDGE LATE ANSWER ==="

@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import pytest
 
+from tests.integration.exchanges import ping
 from tests.integration.lines import Json
 from tests.integration.panels import CodexPanel, McpClient, Panel
-from tests.integration.test_crash import ping
 from tests.integration.world import World
 
 pytestmark = pytest.mark.requirement("DE-01", "DE-04", "DE-21")

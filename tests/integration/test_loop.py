@@ -17,9 +17,9 @@ from broker.guards import MAX_CHARACTERS
 from broker.processes import open_death_watch
 from broker.wire import McpLine, McpOpen, McpReady, Message
 from mcp_server.packing import LONGEST_JSON, LONGEST_TEXT
+from tests.integration.exchanges import gate, open_gate, ping
 from tests.integration.lines import PATIENCE, Json
 from tests.integration.panels import McpClient, Panel
-from tests.integration.test_crash import gate, open_gate, ping
 from tests.integration.world import World
 
 pytestmark = [pytest.mark.requirement("EN-25"), pytest.mark.alone]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from mcp_server import handshake
+from tests.integration.exchanges import gate, ping
 from tests.integration.panels import McpClient
-from tests.integration.test_crash import gate, ping
 from tests.integration.world import MCP, World
 
 META = {

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -21,10 +20,11 @@ from broker.processes import identify
 from broker.rendezvous import BrokerRecord, publish_record, read_record, withdraw_record
 from broker.wire import PROTOCOL, Bye, Failure, McpOpen, decode, encode
 from mcp_server import handshake
+from tests.integration.commands import command
+from tests.integration.exchanges import gate, open_gate, ping
 from tests.integration.lines import Json, Silence
 from tests.integration.panels import McpClient
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import gate, open_gate, ping
 from tests.integration.world import ROOT, World
 
 META = {
@@ -39,18 +39,6 @@ def client(world: World) -> McpClient:
     made = world.mcp()
     made.shake_hands()
     return made
-
-
-def command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(ROOT / "bin" / "cross-agent"), *arguments],
-        env={**os.environ, **world.settings},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 # while it starts (MC-08)

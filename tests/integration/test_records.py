@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.integration.exchanges import ping
 from tests.integration.panels import Panel
 from tests.integration.processes import gone_within
-from tests.integration.test_crash import ping
 from tests.integration.world import World
 
 AGENTS = ("claude", "codex", "grok")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from broker.processes import identify
+from tests.integration.exchanges import gate, open_gate
 from tests.integration.made_up_stores import Stores
 from tests.integration.panels import McpClient, children
-from tests.integration.test_crash import gate, open_gate
 from tests.integration.world import World
 
 PATIENCE = 20.0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import command
 from tests.integration.conftest import OpenPanel
 from tests.integration.installation import ROOT, Installation, install
 from tests.integration.processes import gone_within
-from tests.integration.test_mcp_brokers import command
 from tests.integration.world import World
 
 

@@ -4,28 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.integration.panels import McpClient
-from tests.integration.test_crash import gate, open_gate
+from tests.integration.exchanges import gate, open_gate, settled
 from tests.integration.world import World
-
-PATIENCE = 20.0
-
-
-def settled(
-    client: McpClient, delivery: str, state: str, when: Callable[[dict[str, Any]], bool] = lambda _: True
-) -> dict[str, Any]:
-    """What `bridge_status` shows of the delivery once it is in ``state``."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        shown: dict[str, Any] = client.call("bridge_status", delivery_id=delivery)
-        if shown["delivery"]["state"] == state and when(shown):
-            return shown
-        assert time.monotonic() < deadline, shown["delivery"]
 
 
 @pytest.mark.requirement("MC-04", "MC-03", "DE-02", "DE-03")

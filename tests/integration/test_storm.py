@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import points
+from tests.integration.counting import assert_recorded, marker_of
 from tests.integration.lines import ENDED, Json, Silence
 from tests.integration.panels import McpClient, Panel, children
-from tests.integration.test_crash import POINTS
 from tests.integration.world import FINAL, World
 
 pytestmark = pytest.mark.requirement("DE-20", "DE-22", "DE-35", "MC-31")
@@ -25,6 +26,9 @@ pytestmark = pytest.mark.requirement("DE-20", "DE-22", "DE-35", "MC-31")
 VICTIMS = ("claude", "codex", "grok", "codex154")
 SENDERS = ("claude", "codex")
 SHIM_POINTS = tuple(f"shim.{place}.{side}" for place in ("write", "stage") for side in ("before", "after"))
+_REFUSALS = ("headless_disabled", "session_held", "unknown_session", "broker_unreachable")
+"""It was not open at that moment, or no broker lived long enough."""
+
 WAIT = 60.0
 LULL = 3.0
 """Seconds after which the next blow falls in any case."""
@@ -80,7 +84,7 @@ class Storm:
 
     def kill_broker_at_a_point(self) -> None:
         self.forgive()
-        self.world.arm(self.chance.choice(POINTS))
+        self.world.arm(self.chance.choice(points.EXCHANGE))
 
     def forgive(self) -> None:
         """That brokers die often is what this is about, and no reason to start none any more (MC-32)."""
@@ -170,10 +174,6 @@ class Storm:
 # what there is at the end
 
 
-def marker_of(delivery: Json) -> str:
-    return str(delivery["summary"]).partition("ping ")[2][:4]
-
-
 def assert_request(request: Json, target: Panel) -> None:
     """The record says what became of it, and what the agent really received says the same."""
     marker = marker_of(request)
@@ -218,17 +218,7 @@ def assert_nothing_lost_or_doubled(storm: Storm) -> Counter[str]:
     assert {d["state"] for d in deliveries} <= set(FINAL)
     receipts = receipts_of(storm)
     requests = [d for d in deliveries if d["kind"] == "request"]
-    answered = {marker: receipt["delivery_id"] for marker, receipt in receipts.items() if receipt["ok"]}
-    refused = {marker: receipt for marker, receipt in receipts.items() if not receipt["ok"]}
-    codes = {receipt["code"] for receipt in refused.values()}
-    assert codes <= {"headless_disabled", "session_held", "unknown_session", "broker_unreachable"}, (
-        "not open now, or no broker lived long enough"
-    )
-    recorded = {marker_of(request): request["id"] for request in requests}
-    assert len(requests) == len(recorded), "a call was recorded twice"
-    assert answered.items() <= recorded.items()
-    unsure = {marker for marker, receipt in refused.items() if not receipt["retry_safe"]}
-    assert recorded.keys() - answered.keys() <= unsure, "what is told to be safe to send again was recorded"
+    assert_recorded(receipts, requests, _REFUSALS)
     targets = {panel.session: panel for panel in storm.victims.values()}
     senders = {panel.session: panel for panel in storm.senders}
     for request in requests:

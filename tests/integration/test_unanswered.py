@@ -26,9 +26,9 @@ from broker.paths import Home
 from broker.processes import identify, open_death_watch
 from broker.rendezvous import BrokerRecord, publish_record
 from broker.wire import PROTOCOL, Ask, Inject, Message, Register, SessionState, StageName, StageReport, Welcome, decode, encode
+from tests.integration.exchanges import exchange, open_both
 from tests.integration.lines import PATIENCE
 from tests.integration.scripted_shim import ScriptedShim
-from tests.integration.test_crash import exchange, open_both
 from tests.integration.world import World
 
 pytestmark = pytest.mark.requirement("SH-08", "SH-21", "MC-31", "DE-22")

@@ -338,9 +338,11 @@ class Bell:
     """Rung when a broker has published itself. `broker.rendezvous.WakeUp` is one for each process, and a test may hold many."""
 
     def __init__(self, home: Home) -> None:
-        self._path = os.path.join(home.wake, f"test-{uuid.uuid4().hex}")
-        os.mkfifo(self._path, 0o600)
-        self.fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
+        name = f"test-{uuid.uuid4().hex}"
+        self._path, hidden = os.path.join(home.wake, name), os.path.join(home.root, name)
+        os.mkfifo(hidden, 0o600)
+        self.fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK)
+        os.rename(hidden, self._path)  # one at which nobody listens is removed by whoever rings it
 
     def drain(self) -> None:
         try:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.carrier import _REFUSALS
 from broker.errors import Refusal
+from broker.rejections import REFUSALS
 from broker.turns.verdict import KILLED
 from mcp_server.surface import TOOLS
 from shims.agent import agents
@@ -22,7 +22,7 @@ CALLS = {"Refusal": 0, "Unreachable": 0, "failed": 2, "_end": 2, "Verdict": 3}
 
 
 def codes_in_source() -> set[str]:
-    found: set[object] = {*_REFUSALS, *CODES, KILLED}
+    found: set[object] = {*REFUSALS, *CODES, KILLED}
     for path in (*(ROOT / "broker").rglob("*.py"), *(ROOT / "mcp_server").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):

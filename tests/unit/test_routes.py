@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from broker.deliveries import Delivery, Kind
 from broker.routes import Reach, Unreachable, Wait
 from broker.routes.choice import Routes
+from broker.routes.headless import HeadlessRoute
+from broker.settings import Grants
+from broker.turns.started import StartedTurns
+from broker.turns.unwritten import Unwritten
 from tests.unit.engine import delivery
 
 PANEL, STARTED = Reach("panel", "1@1", "", "/h"), Reach("headless", "", "", "/h")
@@ -72,3 +77,17 @@ def test_return_traffic_starts_nothing(kind: Kind) -> None:
 def test_what_can_be_reached_by_neither_route_is_refused_by_the_first() -> None:
     headless = Told("headless", Unreachable("headless_disabled", "no"))
     assert chosen(Told("panel", CLOSED), headless, delivery()) == CLOSED
+
+
+@pytest.mark.requirement("DE-25", "DE-53")
+def test_somebody_who_has_the_session_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    made = delivery(route="headless", store=str(tmp_path))
+    turns = StartedTurns(str(tmp_path), str(tmp_path), None, None)  # type: ignore[arg-type]
+    route = HeadlessRoute(turns, lambda *_: True, Grants, Unwritten())
+
+    def after(waited: float) -> Reach | Wait | Unreachable:
+        return asyncio.run(route.reach(made, waited))
+
+    for waited, pause in ((0.0, 3.0), (15.0, 3.0), (29.0, 1.0)):
+        assert after(waited) == Wait("a panel holds it", pause, "session_held")
+    assert after(30.0) == Unreachable("session_held", "a panel holds it")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.baseline import carries_credentials
-from broker.deliveries import Attempt, Event, State
-from broker.turns import verdict
+from broker.deliveries import Attempt, Delivery, Event, State
+from broker.turns import started, verdict
 from broker.turns.allowed import allowed, find_program
 from broker.turns.environment import bounded_path, child_environment, in_memory, kept
 from broker.turns.files import DONE, FORBIDDEN, TOLD, Ended, Run, TurnFiles
@@ -22,7 +22,7 @@ from broker.turns.unwritten import Unwritten
 from broker.turns.verdict import Fate
 from shims.agent import Found, Record, agents
 from shims.headless import Said
-from tests.unit.engine import engine
+from tests.unit.engine import Engine, engine
 
 RUN = Run("claude", "/s", "", "x", ("/bin/true", "-p"), False, "/", ("HOME",), 600.0)
 
@@ -317,6 +317,16 @@ def test_a_stray_file_stops_nothing(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+async def over(made: Engine, handed: Delivery) -> Delivery:
+    """The delivery, when its turn has come to an end."""
+    for _ in range(1000):
+        now = made.store.delivery(handed.id)
+        if now is not None and now.state is not State.DELIVERING:
+            return now
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{handed.id} is on its way for ever")
+
+
 @pytest.mark.requirement("DE-20")
 def test_a_disk_that_refuses_a_turn_costs_this_one_alone(tmp_path: Path) -> None:
     async def story() -> None:
@@ -328,13 +338,47 @@ def test_a_disk_that_refuses_a_turn_costs_this_one_alone(tmp_path: Path) -> None
             attempt = Attempt("att_1", queued.id, "", "", "/h", "s1", 1, route="headless")
             await made.book.apply(queued, Event.HAND_OVER, attempt=attempt)
             await turns.start(attempt, RUN, b"text", {})
-            for _ in range(1000):
-                if (after := made.store.delivery(queued.id)) is not None and after.state is State.FAILED:
-                    break
-                await asyncio.sleep(0.01)
-            assert after is not None
+            after = await over(made, queued)
             assert (after.state, after.error_code, after.handed_over) == (State.FAILED, "cannot_start", False)
             assert made.book.open_attempts() == []
+            turns.close()
+
+    asyncio.run(story())
+
+
+_REFUSED_BY = """
+import sys
+sys.path.insert(0, {root!r})
+from broker.turns.files import Ended, TurnFiles
+from shims.headless import Said
+TurnFiles(sys.argv[1]).end(Ended(Said(code="session_held", reason="process 1 holds the session", untouched=True), None))
+"""
+
+
+@pytest.mark.requirement("DE-25", "DE-31")
+def test_a_turn_is_begun_again_a_few_times_whose_session_somebody_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither given up at once nor tried for ever; there is time between one try and the next."""
+    runner = tmp_path / "runner.py"
+    runner.write_text(_REFUSED_BY.format(root=str(Path(__file__).parents[2])))
+    monkeypatch.setattr(started, "_PROGRAM", str(runner))
+    pauses: list[float] = []
+
+    async def story() -> None:
+        async with engine(tmp_path) as made:
+            (tmp_path / "turns").mkdir()
+            turns = StartedTurns(str(tmp_path / "turns"), str(tmp_path), made.book, made.reader)
+            turns.attach(made.carrier)
+            monkeypatch.setattr(made.carrier, "again_in", lambda seconds, _: pauses.append(seconds))
+            found = await made.queued(route="headless")
+            for number in range(4):
+                assert (found.state, pauses) == (State.QUEUED, [10.0] * number)
+                attempt = Attempt(f"att_{number}", found.id, "", "", "/h", "s1", 1, route="headless")
+                await made.book.apply(found, Event.HAND_OVER, attempt=attempt)
+                await turns.start(attempt, RUN, b"text", {})
+                found = await over(made, found)
+            assert (found.state, found.error_code, found.handed_over) == (State.FAILED, "session_held", False)
+            assert "process 1 holds the session" in found.error
+            assert (len(pauses), made.book.open_attempts()) == (3, [])
             turns.close()
 
     asyncio.run(story())
