@@ -324,7 +324,8 @@ class Sends:
         """Whether the session, which no panel holds, runs a turn that was started here."""
         if selected.panel is not None or not selected.session:
             return False
-        return self._book.open_attempt_at((selected.target.name, selected.session, "")) is not None
+        attempt = self._book.open_attempt_at((selected.target.name, selected.session, ""))
+        return attempt is not None and not attempt.by_door
 
 
 _DOORS_OFF = (

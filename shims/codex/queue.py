@@ -6,6 +6,7 @@ there, else within 10 s; the daemon at once. Measured with codex-cli 0.154.0 and
 
 * ``thread/queue/add`` answers when the item is on disk; it outlives every process. The turn has its ``clientUserMessageId``.
 * After a turn that was interrupted the queue stands still until the person speaks there.
+* ``codex exec`` ends with its turn: what was queued meanwhile lies there until somebody opens the thread.
 * The daemon's socket speaks WebSocket; a terminal of 0.158 and later keeps its threads there unless told otherwise.
 """
 
@@ -36,6 +37,8 @@ def look(store: str, thread: str, holders: Sequence[ProcessId]) -> Opening | Shu
     socket = os.path.realpath(os.path.join(store, _SOCKET))
     if "app-server" in arguments and any(word.startswith("unix:") for word in arguments) and os.path.exists(socket):
         return Opening(holder, Way.WEBSOCKET, socket=socket, listener=holder)
+    if "exec" in arguments[1:] or arguments[1:2] == ["e"]:
+        return Shut("it runs one turn on the command line, after which it takes nothing more", "Call again when that has ended.")
     if program is None:
         return Shut(f"which program process {holder.pid} runs cannot be told", "Close it there, or open it in an editor panel.")
     return Opening(holder, Way.PROGRAM, argv=(program, "app-server"))

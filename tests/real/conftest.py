@@ -8,6 +8,7 @@ import pytest
 
 from tests.real.exchange import World
 from tests.real.started import StartingWorld
+from tests.real.terminals import TerminalWorld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,4 +33,11 @@ def world(tmp_path: Path, home: Path) -> Iterator[World]:
 def starting(tmp_path: Path, home: Path) -> Iterator[StartingWorld]:
     """A world in which turns are started, with the newest release of each agent."""
     with StartingWorld(tmp_path, home) as made:
+        yield made
+
+
+@pytest.fixture
+def terminals(tmp_path: Path, home: Path) -> Iterator[TerminalWorld]:
+    """A world in which the person sits at terminals."""
+    with TerminalWorld(tmp_path, home) as made:
         yield made

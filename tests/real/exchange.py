@@ -317,12 +317,16 @@ class Occupation:
         else:
             self._gate.reached()
 
-    def end(self) -> None:
-        """Lets the turn go on and waits for its end."""
+    def let_go(self) -> None:
+        """Nothing keeps the turn any more."""
         if self.state == "approval":
             self.party.approve()
         elif self.state != "idle":
             self._gate.release()
+
+    def end(self) -> None:
+        """Lets the turn go on and waits for its end."""
+        self.let_go()
         self.party.wait_turn(lambda turn: turn.asked[:1] == (self.text,))
 
 

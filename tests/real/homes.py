@@ -222,7 +222,10 @@ class GrokHome(Home):
     """A home for Grok Build: ``~/.grok/config.toml`` with permissions and the MCP server, nothing imported from other agents.
 
     One thing of Claude Code in the same home counts all the same: its rules for commands, for which Grok has no switch.
+    ``use_leader``: its terminals share one process.
     """
+
+    use_leader = False
 
     def write(self) -> None:
         free = self.shell == "allow"
@@ -232,7 +235,7 @@ class GrokHome(Home):
         lines = [
             "[cli]",
             "auto_update = false",
-            "use_leader = false",
+            f"use_leader = {str(self.use_leader).lower()}",
             "[features]",
             "telemetry = false",
             *(line for other in ("claude", "cursor", "codex") for line in _import_nothing(other)),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from typing import TYPE_CHECKING, Any
 
-import pexpect
 import pytest
 
 from tests.real.alone import ASK, STRANGER, Alone, lies, session_in
@@ -17,13 +15,13 @@ from tests.real.exchange import MCP, PREFACE, World, until
 from tests.real.homes import MARK, ClaudeHome
 from tests.real.outsider import Outsider
 from tests.real.panels import ClaudePanel
-from tests.real.panels.record import WAIT
 from tests.real.releases import newest_first
+from tests.real.terminal import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from typing_extensions import Self
+    from tests.real.homes import Home
 
 pytestmark = pytest.mark.requirement("EN-20")
 
@@ -84,11 +82,11 @@ def test_a_claude_that_was_cleared_is_the_session_that_it_is_now(world: World, n
 def test_a_claude_in_a_terminal_is_known_by_its_registry(world: World, name: str) -> None:
     agent = Alone(world, name, told=lies("claude"))
     patient = ASK.replace("[[", "[[tool WaitForMcpServers {} ;; ")  # a terminal of 2.1.197 does not wait for its servers
-    with Terminal(agent, [str(agent.real), patient]) as terminal:
+    with Terminal([str(agent.real), patient], agent.home.environment(), agent.home.cwd) as terminal:
         until(lambda: known(agent), bool)
         first = asked_in(agent)
         terminal.type("/clear")
-        until(lambda: terminal.sessions(), lambda sessions: sessions and sessions != first)
+        until(lambda: sessions(agent.home), lambda shown: shown and shown != first)
         terminal.type(ASK)
         until(lambda: known(agent), lambda seen: len(seen) > 1)
         both = asked_in(agent)
@@ -164,48 +162,10 @@ def test_a_request_id_in_the_output_of_a_tool_means_nothing(world: World) -> Non
 # What the tests share
 
 
-class Terminal:
-    """A terminal in which an agent runs; a context manager."""
-
-    def __init__(self, agent: Alone, command: list[str]) -> None:
-        self._agent = agent
-        self._child = pexpect.spawn(
-            command[0],
-            command[1:],
-            cwd=str(agent.home.cwd),
-            env={**agent.home.environment(), "PWD": str(agent.home.cwd)},
-            dimensions=(40, 150),
-            timeout=WAIT,
-        )
-        self._drawn = b""
-        self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
-        self._reader.start()
-
-    def type(self, text: str) -> None:
-        """Types ``text`` and then the enter key: together they would be taken for something pasted."""
-        before = len(self._drawn)
-        self._child.send(text)
-        until(lambda: self._drawn[before:], lambda drawn: text.split()[0].encode() in drawn)
-        self._child.send("\r")
-
-    def sessions(self) -> set[str]:
-        """What the agent's registry shows now."""
-        assert isinstance(self._agent.home, ClaudeHome)
-        return {json.loads(path.read_text(encoding="utf-8"))["sessionId"] for path in self._agent.home.registry()}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.close(force=True)
-        self._reader.join(WAIT)
-
-    def _read(self) -> None:
-        try:
-            while True:
-                self._drawn += self._child.read_nonblocking(65536, None)
-        except (pexpect.EOF, OSError, ValueError):
-            return  # the terminal was closed
+def sessions(home: Home) -> set[str]:
+    """What Claude Code's registry shows now."""
+    assert isinstance(home, ClaudeHome)
+    return {json.loads(path.read_text(encoding="utf-8"))["sessionId"] for path in home.registry()}
 
 
 def prompt(world: World, kind: str) -> list[str]:

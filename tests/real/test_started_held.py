@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import pexpect
 import pytest
 
 from shims.agent import agent as described
@@ -15,11 +13,13 @@ from shims.headless import Order
 from tests.real.exchange import until
 from tests.real.panels.record import WAIT
 from tests.real.started import AGENTS
+from tests.real.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.real.gates import Gate
+    from tests.real.outsider import Outsider
     from tests.real.started import StartingWorld
 
 TERMINALS: Final = ("claude", "grok")
@@ -64,16 +64,23 @@ def refused(world: StartingWorld, agent: str, session: str, **more: Any) -> dict
     return answer
 
 
-@pytest.mark.requirement("SE-09", "DE-25", "EN-14")
+def without_doors(world: StartingWorld, **more: str) -> Outsider:
+    """A caller whose registration leaves the agents' own doors alone."""
+    return world.somebody(CROSS_AGENT_LIVE_DOORS="off", **more)
+
+
+@pytest.mark.requirement("SE-09", "DE-25", "EN-14", "LD-01", "LD-07")
 def test_a_session_in_which_somebody_works(starting: StartingWorld) -> None:
+    """Of those who work by hand on a command line Claude Code alone has a door, which is switched off for this caller."""
     world = starting
+    callers = {"claude": without_doors(world)}
     sessions = dict(zip(AGENTS, world.begun(*AGENTS), strict=True))
     others = {agent: Elsewhere(world, agent, session) for agent, session in sessions.items()}
     try:
         for agent, other in others.items():
             other.gate.reached()
             world.wait_session(sessions[agent], lambda line: line["held_by_pid"])  # files tell it within a second (SE-14)
-            answer = refused(world, agent, sessions[agent])
+            answer = refused(world, agent, sessions[agent], caller=callers.get(agent, world.outsider))
             assert answer.get("code") == "session_held", answer
             assert f"process {other.process.pid} holds it" in answer["error"]
             other.end()
@@ -86,6 +93,26 @@ def test_a_session_in_which_somebody_works(starting: StartingWorld) -> None:
             other.close()
 
 
+@pytest.mark.full
+@pytest.mark.requirement("LD-01", "LD-02", "SE-09")
+def test_a_claude_that_works_on_a_command_line_takes_a_message_as_a_turn_of_its_own(starting: StartingWorld) -> None:
+    world = starting
+    (session,) = world.begun("claude")
+    other = Elsewhere(world, "claude", session)
+    try:
+        other.gate.reached()
+        world.wait_session(session, lambda line: line["held_by_pid"])
+        receipt = world.send("claude", "beside it [[reply heard]]", session)
+        assert receipt["route"] == "claude-inbox"
+        world.wait_handed_over(receipt["delivery_id"])
+        other.end()
+        assert world.ended(receipt["delivery_id"])["reply_preview"] == "heard"
+        assert world.transcript("claude", session).count("beside it [[") > 0
+        assert len(world.delivery(receipt["delivery_id"])["attempts"]) == 1
+    finally:
+        other.close()
+
+
 @pytest.mark.requirement("SE-09", "DE-53")
 def test_a_session_in_a_panel_is_reached_there_or_not_at_all(starting: StartingWorld) -> None:
     world = starting
@@ -93,7 +120,7 @@ def test_a_session_in_a_panel_is_reached_there_or_not_at_all(starting: StartingW
     server = world.codex_panel(home="person")
     server.resume_thread(session)
     world.wait_hosted(session)
-    answer = refused(world, "codex", session, caller=world.somebody(CROSS_AGENT_UI_HOOK="off"))
+    answer = refused(world, "codex", session, caller=without_doors(world, CROSS_AGENT_UI_HOOK="off"))
     assert answer.get("code") == "session_held", answer
     assert "CROSS_AGENT_UI_HOOK" in answer["error"]
     receipt = world.send("codex", "in the panel [[reply here]]", session)
@@ -110,7 +137,7 @@ def test_a_session_in_a_terminal(starting: StartingWorld, agent: str) -> None:
     (session,) = world.begun(agent)
     with terminal(world, agent, session) as pid:
         world.wait_session(session, lambda line: line["held_by_pid"])
-        answer = refused(world, agent, session)
+        answer = refused(world, agent, session, caller=without_doors(world))
         assert answer.get("code") == "session_held", answer
         assert f"process {pid} holds it" in answer["error"]
         assert "beside it" not in world.seen(agent)
@@ -126,26 +153,10 @@ def ok(answer: dict[str, Any]) -> bool:
 def terminal(world: StartingWorld, agent: str, session: str) -> Iterator[int]:
     """The agent's own interface with ``session`` open, once it holds it; its pid."""
     home = world.homes[agent]
-    environment = {**home.environment(), **world.variables(), "PWD": str(home.cwd)}
-    child = pexpect.spawn(
-        world.program(agent), ["--resume", session], cwd=str(home.cwd), env=environment, dimensions=(40, 150), timeout=WAIT
-    )
-    drawn = bytearray()
-
-    def read() -> None:
+    environment = {**home.environment(), **world.variables()}
+    with Terminal([world.program(agent), "--resume", session], environment, home.cwd) as shown:
         try:
-            while True:
-                drawn.extend(child.read_nonblocking(65536, None))
-        except (pexpect.EOF, OSError, ValueError):
-            return
-
-    reader = threading.Thread(target=read, name="terminal", daemon=True)
-    reader.start()
-    try:
-        until(lambda: described(agent).holders(str(home.path / f".{agent}"), session), bool)
-        yield child.pid
-    except TimeoutError as error:
-        raise AssertionError(bytes(drawn[-3000:])) from error
-    finally:
-        child.close(force=True)
-        reader.join(WAIT)
+            until(lambda: described(agent).holders(str(home.path / f".{agent}"), session), bool)
+        except TimeoutError as error:
+            raise AssertionError(shown.drawn[-3000:]) from error
+        yield shown.pid
