@@ -41,7 +41,7 @@ _ENDS = {
 
 
 def reason(code: str) -> str:
-    return REFUSALS.get(code, f"the panel refused it: {code}")
+    return REFUSALS.get(code, f"it was refused: {code}")
 
 
 def why_no_answer(status: str) -> str:

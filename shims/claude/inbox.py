@@ -31,12 +31,12 @@ from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut,
 from shims.jsonline import as_list, parse_object
 from shims.moved import moment
 
-_SINCE = (2, 1, 224)
 _REMEDY = "Update it, open the session in an editor panel, or close it."
 _SETTING = "`crossSessionInbound` in that session's .claude/settings.json"
 
 
 def look(store: str, session: str, holders: Sequence[ProcessId]) -> Opening | Shut:
+    shut = Shut("its process has moved to another conversation", "Name another session: list_agent_sessions shows them.")
     for holder in holders:
         entry = live.entry(store, holder)
         if entry is None or entry.get("sessionId") != session:
@@ -44,7 +44,8 @@ def look(store: str, session: str, holders: Sequence[ProcessId]) -> Opening | Sh
         socket = entry.get("messagingSocketPath")
         if not isinstance(socket, str) or not socket:
             version = str(entry.get("version") or "an unknown version")
-            return Shut(f"Claude Code {version} has no inbox (from 2.1.224 on, where it is not switched off)", _REMEDY)
+            shut = Shut(f"Claude Code {version} has no inbox (from 2.1.224 on, where it is not switched off)", _REMEDY)
+            continue
         status = entry.get("status")
         since = entry.get("statusUpdatedAt")
         return Opening(
@@ -58,7 +59,7 @@ def look(store: str, session: str, holders: Sequence[ProcessId]) -> Opening | Sh
             waits_for=str(entry.get("waitingFor") or "") if status == "waiting" else "",
             since=since / 1e3 if isinstance(since, (int, float)) else 0.0,
         )
-    return Shut("its process has moved to another conversation", "Name another session: list_agent_sessions shows them.")
+    return shut
 
 
 def _token(store: str, holder: ProcessId) -> str:
