@@ -15,6 +15,7 @@ from tests.real.exchange import MCP, PREFACE, World, until
 from tests.real.homes import MARK, ClaudeHome
 from tests.real.outsider import Outsider
 from tests.real.panels import ClaudePanel
+from tests.real.party import calling
 from tests.real.releases import newest_first
 from tests.real.terminal import Terminal
 
@@ -109,6 +110,22 @@ def test_an_agent_in_the_shell_of_a_panel_calls_for_itself(world: World) -> None
     assert (nested[0], nested[1] == panel.session) == ("claude", False)
     assert nested[1] == session_in(printed[1])
     assert known(codex) == [("codex", session_in(printed[2]))]
+
+
+@pytest.mark.full
+@pytest.mark.requirement("DE-50")
+def test_an_agent_in_the_shell_of_a_turn_of_ours_spends_its_hops(world: World) -> None:
+    panel, sender = world.claude(shell="allow"), world.codex()
+    nested = Alone(world, "codex-0.171.0")
+    onward = f"ask on [[{calling('send_to_codex', message='and on it goes', session_id=sender.session)} ;; say sent]]"
+    script = world.directory / "onward.sh"  # an `@` in a message is broken, and the binary's path has one
+    script.write_text(nested.script(onward), encoding="utf-8")
+    work = f"{PREFACE}[[{panel.command(f'sh {script}')} ;; reply done]]"
+    receipt = sender.call("send_to_claude", message=work, session_id=panel.session)
+    panel.wait_turns(1)
+    told = [result.text for request in world.openai.requests for result in request.results]
+    receipts = [json.loads(text[text.index("{") :]) for text in told if sender.session in text and '"hop"' in text]
+    assert [(one["conversation_id"], one["hop"]) for one in receipts] == [(receipt["conversation_id"], hop) for hop in (1, 2)]
 
 
 def test_a_plain_shell_is_nobody_whatever_its_variables_say(world: World) -> None:
