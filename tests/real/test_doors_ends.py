@@ -211,6 +211,7 @@ def test_what_waited_in_a_codex_that_was_killed_runs_when_it_is_opened_next(term
     assert [turn.answered.split("\n")[0] for turn in again.turns() if is_message(turn)] == [ANSWER]
 
 
+@pytest.mark.full
 @pytest.mark.requirement("LD-02", "LD-06")
 def test_what_waited_in_claude_goes_along_to_the_conversation_that_a_clear_opens(terminals: TerminalWorld) -> None:
     world = terminals
