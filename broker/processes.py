@@ -130,6 +130,22 @@ def variables(pid: int, wanted: Collection[str] | Callable[[str], bool]) -> dict
         return None
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether ``pid`` stands still until somebody lets it go on (SIGSTOP)."""
+    if _PROC:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        except (OSError, IndexError):
+            return False
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
 def open_files(pid: int) -> list[str]:
     """The paths of the files that ``pid`` has open, links resolved; empty where it cannot be told."""
     if _PROC:

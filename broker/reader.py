@@ -44,6 +44,11 @@ class Reader:
         answer = (await self._ask("newest", agent, store, session)).get("newest")
         return answer if isinstance(answer, str) else None
 
+    async def went_to(self, agent: str, store: str, key: str, since: float) -> str:
+        """The session that has the message with ``key``, of those written to since that wall-clock time; empty: none seen."""
+        answer = (await self._ask("went_to", agent, store, key, since)).get("session")
+        return answer if isinstance(answer, str) else ""
+
     async def output(self, agent: str, path: str, session: str) -> Said:
         """What the output of a started turn says, which is in the file ``path``; ``session``: that it should be of."""
         head, text = await self._output("output", agent, path, session)

@@ -39,6 +39,7 @@ class Settlement:
         self._holders = Holders(panels)
         self._reader = reader
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._watched: dict[ProcessId, asyncio.Task[None]] = {}
         self._let_go: dict[str, asyncio.Task[Found | None]] = {}
 
     def registered(self, panel: Panel) -> None:
@@ -55,8 +56,16 @@ class Settlement:
                 self._settle(attempt)
 
     def handed_in(self, attempt: Attempt) -> None:
-        """At an agent's own door: nobody else tells of its process's end."""
-        self._settle(attempt)
+        """At an agent's own door: nobody else tells of its process's end. One watch for all that it was ever given."""
+        process = parse_process_id(attempt.instance)
+        if process is not None and process not in self._watched:
+            task = asyncio.get_running_loop().create_task(self._ended(process))
+            self._watched[process] = task
+            task.add_done_callback(lambda _: self._watched.pop(process, None))
+
+    async def _ended(self, process: ProcessId) -> None:
+        await gone(process, None)
+        self.instance_gone(process)
 
     def let_go(self, attempt: Attempt) -> None:
         """The process that had it lives on without the session: its records say now what they will ever say."""
@@ -68,11 +77,13 @@ class Settlement:
     def recover(self) -> None:
         """At start: what living instances have is told when they register; one that never does ends at some time (row 5)."""
         for attempt in self._book.open_attempts():
-            if attempt.instance:
+            if attempt.by_door:
+                self.handed_in(attempt)
+            elif attempt.instance:
                 self._settle(attempt)
 
     def close(self) -> None:
-        for task in (*self._tasks.values(), *self._let_go.values()):
+        for task in (*self._tasks.values(), *self._let_go.values(), *self._watched.values()):
             task.cancel()
 
     def _settle(self, attempt: Attempt) -> None:
@@ -108,6 +119,7 @@ class Settlement:
             record = await self._look(attempt, delivery)
         else:
             record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
+        session, record = await self._where(attempt, delivery, record)
         async with self._carrier.lock(delivery.target):
             attempt = self._book.attempt(identifier)
             delivery = self._book.delivery(delivery.id)
@@ -115,7 +127,7 @@ class Settlement:
                 return None
             log.info("%s: %s in state %s: %s", attempt.id, delivery.id, delivery.state.value, record.found.value)
             try:
-                await self._judge(attempt, delivery, record)
+                await self._judge(replace(attempt, session=session), delivery, record)
             except IllegalStepError as error:
                 log.info("%s: settled meanwhile: %s", delivery.id, error)
         self._carrier.drive(delivery.target)
@@ -137,6 +149,15 @@ class Settlement:
             await self._holders.stands_still(delivery.agent, session)
         return Record(Found.UNKNOWN)
 
+    async def _where(self, attempt: Attempt, delivery: Delivery, record: Record) -> tuple[str, Record]:
+        """What waited in a process went with it to another session: the message is looked for there before it counts as lost."""
+        if not attempt.by_door or record.found not in (Found.ABSENT, Found.UNKNOWN):
+            return attempt.session, record
+        session = await self._reader.went_to(delivery.agent, attempt.store, delivery.key, attempt.created)
+        if session in ("", delivery.session):
+            return attempt.session, record
+        return session, await self._reader.record(delivery.agent, attempt.store, session, delivery.key)
+
     async def _judge(self, attempt: Attempt, delivery: Delivery, record: Record) -> None:
         closed = replace(attempt, open=False)
         if not delivery.open:
@@ -155,7 +176,10 @@ class Settlement:
     async def _had_it(self, delivery: Delivery, closed: Attempt, record: Record) -> None:
         """The agent had the message: its turn has an answer, or never will have one."""
         if delivery.state is State.DELIVERING:
-            delivery = await self._book.apply(delivery, Event.TAKEN, attempt=replace(closed, open=True), handed_over=True)
+            session = closed.session or delivery.session
+            delivery = await self._book.apply(
+                delivery, Event.TAKEN, attempt=replace(closed, open=True), session=session, handed_over=True, peer_note=""
+            )
         if record.found is Found.ANSWERED and record.text.strip():
             answered = self._book.advanced(closed, Evidence.ANSWERED)
             await self._carrier.replies.answered(

@@ -159,9 +159,11 @@ class Watch:
         return not closes_with(record.text, delivery.token)
 
     def _is_gone_from_a_dead_queue(self, delivery: Delivery, attempt: Attempt, record: Record) -> bool:
-        """It waited in a queue of the agent's that outlived its process, and was taken out there by hand."""
+        """It waited in a queue of the agent's that outlives its process, and was taken out there by hand."""
         instance = parse_process_id(attempt.instance)
-        if record.found is not Found.ABSENT or not delivery.handed_over or (instance is not None and instance.alive()):
+        # A shim that lives tells of its own queue.
+        lives = instance is not None and instance.alive() and not (attempt.by_door and agent(delivery.agent).queue_outlives)
+        if record.found is not Found.ABSENT or not delivery.handed_over or lives:
             self._missing.pop(delivery.id, None)
             return False
         now = asyncio.get_running_loop().time()

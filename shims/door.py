@@ -139,6 +139,8 @@ class Door:
         notice: reads a message at `Opening.notices`.
         held_back: whether a person at the session has been asked about any message since then: (store, session, wall-clock
             seconds). Blocking.
+        went_to: the session that has a message, of all that were written to since then: (store, key, wall-clock seconds) → id,
+            or empty. What waits in a process goes with it to another session. Blocking; run in the reader process.
         child_secret: the variable by which an agent tells its own children what proves them: what such a child writes to the
             same socket, SOCKET, is let in where a stranger's words are held. Empty: they are strangers.
         lets_go: its process may let go of a session and live on; what waited there is gone then.
@@ -153,5 +155,6 @@ class Door:
     notice: Callable[[bytes], Notice | None] = lambda _: None
     explains: Mapping[str, str] = field(default_factory=dict)
     held_back: Callable[[str, str, float], bool] = lambda store, session, since: False  # noqa: ARG005
+    went_to: Callable[[str, str, float], str] = lambda store, key, since: ""  # noqa: ARG005
     child_secret: str = ""
     lets_go: bool = False

@@ -7,6 +7,7 @@ line the texts, one after the other;
 ``["latest", agent, store, session, after]`` → ``{"ended", "open", "text"}``, the last a number of bytes, and behind that line
 so much of the answer, then what was said since;
 ``["newest", agent, store, session]`` → ``{"newest"}``, the agent's id for the message that it accepted last;
+``["went_to", agent, store, key, since]`` → ``{"session"}`` that has the message with that key, written to since then;
 ``["output", agent, path, session]`` → what the output of a started turn in that file says, its text behind the line;
 ``["moved", agent, [[store, session], …], [key, …]]`` → ``{session: seconds}``. Reads the agent's files and nothing else.
 """
@@ -41,6 +42,8 @@ def main() -> None:
     elif question == "newest":
         newest = described.headless.newest if described.headless is not None else None
         answer = {"newest": newest(*rest) if newest is not None else None}
+    elif question == "went_to":
+        answer = {"session": next(filter(None, (door.went_to(*rest) for door in described.doors)), "")}
     elif question == "output":
         said = _said(described, *rest)
         texts = [said.text]

@@ -20,7 +20,7 @@ from broker.doors.child import Children
 from broker.doors.ear import Ear
 from broker.doors.exchange import DoorError, Hooks, converse
 from broker.failpoints import fail_point
-from broker.processes import ProcessId, parse_process_id, variables, working_directory
+from broker.processes import ProcessId, is_stopped, parse_process_id, variables, working_directory
 from broker.reader import Reader
 from broker.routes import Held, Open, Reach, Unreachable
 from broker.tasks import Tasks
@@ -96,11 +96,13 @@ class DoorRoute:
                 return  # the rest is read from the records
             found = await self.find(delivery.agent, attempt.store, delivery.session)
             quiet = isinstance(found, Open) and not found.busy and not found.waits_for and not found.paused
+            if isinstance(found, Open) and await asyncio.to_thread(is_stopped, found.opening.holder.pid):
+                quiet = False  # it says nothing, and may have it in its socket
             idle = idle + 1 if quiet and record.found is Found.ABSENT else 0
             held_back = _door(agent(delivery.agent), attempt.route).held_back
+            if idle >= _IDLE_LOOKS and await asyncio.to_thread(held_back, attempt.store, delivery.session, attempt.created):
+                idle = 0  # it may be this one that a person is asked about
             if idle >= _IDLE_LOOKS:
-                if await asyncio.to_thread(held_back, attempt.store, delivery.session, attempt.created):
-                    return  # it may be this one that a person is asked about
                 self._settling.let_go(attempt)
                 return
             await asyncio.sleep(_LOOK_AGAIN)
@@ -240,7 +242,7 @@ class DoorRoute:
             log.info("%s: %s gives nothing back: %s", attempt.id, door.name, error.reason)
             return
         if said.outcome is Outcome.ACCEPTED:
-            self._report(attempt, StageName.REJECTED, code="withdrawn")
+            await self._given_back(attempt, delivery, "withdrawn")
 
     def runs(self, attempt: Attempt) -> bool:
         """Nobody tells of it as it happens."""
@@ -285,7 +287,15 @@ class DoorRoute:
             if notice.news is News.HELD:
                 self._tasks.spawn(self._reporting.held_by_peer(attempt.id, door.explains[News.HELD.value]))
             else:
-                self._report(attempt, StageName.REJECTED, code=notice.news.value)
+                self._tasks.spawn(self._given_back(attempt, delivery, notice.news.value))
+
+    async def _given_back(self, attempt: Attempt, delivery: Delivery, code: str) -> None:
+        """What the agent says that it has not, or has no more; its records count more: it may mean a second copy, or be late."""
+        record = await self._reader.record(delivery.agent, attempt.store, delivery.session, delivery.key)
+        if record.found in (Found.OPEN, Found.ANSWERED, Found.INTERRUPTED):
+            self._report(attempt, StageName.TAKEN)
+        else:
+            self._report(attempt, StageName.REJECTED, code=code)
 
     def _report(self, attempt: Attempt, stage: StageName, code: str = "") -> None:
         seen = asyncio.get_running_loop().create_future()

@@ -144,6 +144,7 @@ DOOR = Door(
     give=Posting,
     notice=notice,
     held_back=held_back,
+    went_to=sessions.with_message,
     child_secret="CLAUDE_CODE_MESSAGING_TOKEN",
     explains={
         News.HELD.value: f"a person is asked there whether it may be delivered. {_SETTING} set to `accept` would let messages of "

@@ -36,6 +36,18 @@ def record(store: str, session: str, key: str) -> Record:
         return Record(Found.UNKNOWN)
 
 
+def with_message(store: str, key: str, since: float) -> str:
+    """The session whose transcript has the message with ``key``, of those that were written to after that wall-clock time."""
+    for path in glob.glob(os.path.join(glob.escape(store), "projects", "*", "*.jsonl")):
+        try:
+            written = os.path.getmtime(path) >= since
+            if written and transcript.record_of(tail.lines_from_first(path, key.encode()), key).found is not Found.ABSENT:
+                return os.path.basename(path).removesuffix(".jsonl")
+        except OSError:
+            continue
+    return ""
+
+
 def answer_naming(store: str, session: str, token: str) -> Record:
     try:
         path = find(store, session)

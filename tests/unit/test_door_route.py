@@ -529,6 +529,37 @@ def test_nobody_else_can_tell_what_became_of_it(story: Story, news: News, caplog
     story(told)
 
 
+@pytest.mark.requirement("LD-02", "LD-06", "DE-22")
+@pytest.mark.parametrize("found", [Found.OPEN, Found.ANSWERED, Found.INTERRUPTED])
+@pytest.mark.parametrize("news", [News.DECLINED, News.EXPIRED, News.DROPPED, News.CROWDED])
+def test_what_its_records_have_is_not_given_back(story: Story, news: News, found: Found) -> None:
+    """Of two copies the second one may be dropped, as after a broker that died with the first in a socket."""
+
+    async def told(house: House) -> None:
+        house.records.found = [found]
+        attempt = await house.attempt()
+        house.route._heard(Notice(("k1",), news), HOLDER)
+        await quiet()
+        assert house.reporting.stages == [(attempt.id, TAKEN, "")]
+
+    story(told)
+
+
+@pytest.mark.requirement("DE-26", "LD-06")
+def test_what_has_run_meanwhile_is_not_taken_back(story: Story) -> None:
+    """A leader says of a prompt whose turn is over that it does not wait any more (1.0.41)."""
+
+    async def told(house: House) -> None:
+        house.records.found = [Found.ANSWERED]
+        house.answer = Said(outcome=Outcome.ACCEPTED)
+        attempt = await house.attempt()
+        house.route.withdraw(attempt)
+        await quiet()
+        assert house.reporting.stages == [(attempt.id, TAKEN, "")]
+
+    story(told)
+
+
 @pytest.mark.requirement("LD-02")
 def test_one_notice_may_be_about_several_and_nothing_else(story: Story) -> None:
     async def told(house: House) -> None:
@@ -600,17 +631,15 @@ IDLE = replace(OPENING, busy=False, waits_for="")
 
 
 @pytest.mark.requirement("LD-06", "DE-22")
-@pytest.mark.parametrize("held_back", [False, True])
-def test_what_an_idle_session_has_not_never_went_in(story: Story, monkeypatch: pytest.MonkeyPatch, *, held_back: bool) -> None:
-    """Unless a person is asked about something there, which may be this one."""
+def test_what_an_idle_session_has_not_never_went_in(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door_module, "_LOOK_AGAIN", 0.001)
 
     async def told(house: House) -> None:
-        house.looks["door"], house.held_back = IDLE, held_back
+        house.looks["door"] = IDLE
         attempt = await house.attempt(evidence=NONE)
         house.route.recover()
         await quiet()
-        assert house.settling.told == ([] if held_back else [f"let go {attempt.id}"])
+        assert house.settling.told == [f"let go {attempt.id}"]
         assert house.reporting.stages == []
 
     story(told)
@@ -618,23 +647,24 @@ def test_what_an_idle_session_has_not_never_went_in(story: Story, monkeypatch: p
 
 @pytest.mark.requirement("LD-06", "DE-22")
 @pytest.mark.parametrize(
-    ("look", "found"),
+    ("look", "found", "held_back"),
     [
-        (replace(IDLE, busy=True), Found.ABSENT),
-        (replace(IDLE, waits_for="approval"), Found.ABSENT),
-        (SHUT, Found.ABSENT),
-        (IDLE, Found.UNKNOWN),
+        (replace(IDLE, busy=True), Found.ABSENT, False),
+        (replace(IDLE, waits_for="approval"), Found.ABSENT, False),
+        (SHUT, Found.ABSENT, False),
+        (IDLE, Found.UNKNOWN, False),
+        (IDLE, Found.ABSENT, True),
     ],
-    ids=["busy", "waits for a person", "shut", "its records cannot be read"],
+    ids=["busy", "waits for a person", "shut", "its records cannot be read", "a person is asked, maybe about this one"],
 )
 def test_nothing_is_concluded_of_what_may_wait(
-    story: Story, monkeypatch: pytest.MonkeyPatch, look: Opening | Shut, found: Found
+    story: Story, monkeypatch: pytest.MonkeyPatch, look: Opening | Shut, found: Found, *, held_back: bool
 ) -> None:
     monkeypatch.setattr(door_module, "_LOOK_AGAIN", 0.001)
     monkeypatch.setattr(door_module, "_IDLE_LOOKS", 2)
 
     async def told(house: House) -> None:
-        house.looks["door"], house.records.found = look, [*[found] * 20, Found.OPEN]
+        house.looks["door"], house.records.found, house.held_back = look, [*[found] * 20, Found.OPEN], held_back
         attempt = await house.attempt(evidence=NONE)
         house.route.recover()
         await quiet()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,18 +28,31 @@ AGENTS = ("claude", "codex")
 pytestmark = pytest.mark.requirement("DE-22")
 
 
-def settled(path: Path, store: Path, agent: str, evidence: Evidence) -> tuple[Delivery, int]:
-    """What the one message is after its panel died with ``evidence``, and how often it was handed over."""
+def settled(
+    path: Path,
+    store: Path,
+    agent: str,
+    evidence: Evidence,
+    *,
+    door: bool = False,
+    meanwhile: Callable[[Delivery], None] = lambda _: None,
+) -> tuple[Delivery, int]:
+    """What the one message is after its panel died with ``evidence``, and how often it was handed over.
+
+    Args:
+        door: its agent had it by a door of its own; meanwhile: what happens before that process dies.
+    """
 
     async def story() -> tuple[Delivery, int]:
         async with engine(path) as made:
             settlement = Settlement(made.book, made.carrier, made.route, PANELS, made.reader)  # type: ignore[arg-type]
-            made.route.reached = Reach("panel", str(DEAD), "", str(store))
+            made.route.reached = Reach("door" if door else "panel", str(DEAD), str(DEAD) if door else "", str(store))
             made.carrier.begin()
             queued = await made.queued(agent=agent)
             made.carrier.carry(queued)
             await _quiet()
             await _come_to(made, queued.id, evidence)
+            meanwhile(queued)
             settlement.instance_gone(DEAD)
             await _quiet()
             delivery = made.book.delivery(queued.id)
@@ -112,3 +127,21 @@ def test_what_the_records_never_had_is_handed_over_again(tmp_path: Path, agent: 
     untouched(store, agent)
     delivery, hand_overs = settled(tmp_path, store, agent, evidence)
     assert (delivery.state, hand_overs) == (State.DELIVERING, 2)
+
+
+@pytest.mark.requirement("LD-02", "LD-06")
+@pytest.mark.parametrize("evidence", [Evidence.NONE, Evidence.WRITTEN])
+def test_what_went_with_its_process_to_another_session_is_found_there(tmp_path: Path, evidence: Evidence) -> None:
+    """`/clear` takes what waits at the inbox along, and the terminal may be closed before anybody has looked (2.1.332)."""
+    store = tmp_path / "store"
+    store.mkdir()
+    untouched(store, "claude")
+
+    def runs_elsewhere(delivery: Delivery) -> None:
+        ours = {"type": "user", "uuid": "u1", "origin": {"kind": "peer", "msg_id": delivery.key}, "promptSource": "system"}
+        answer = {"type": "assistant", "uuid": "u2", "message": {"content": "it ran here", "stop_reason": "end_turn"}}
+        lines = "".join(json.dumps(line) + "\n" for line in (ours, answer))
+        (store / "projects" / "-w" / "s2.jsonl").write_text(lines, encoding="utf-8")
+
+    delivery, hand_overs = settled(tmp_path, store, "claude", evidence, door=True, meanwhile=runs_elsewhere)
+    assert (delivery.state, delivery.session, delivery.reply_preview, hand_overs) == (State.DELIVERED, "s2", "it ran here", 1)
