@@ -374,9 +374,11 @@ class Carrier:
 
     async def _tell_progress(self, delivery: Delivery) -> None:
         """The turn runs, for however long; its sender is told once, when it can read (DE-30)."""
-        if delivery.kind is Kind.REQUEST:
+        if delivery.kind is Kind.REQUEST and not delivery.progress_note:
             idle = await self._route.is_idle(delivery.sender_agent, delivery.sender_store, delivery.sender_session)
-            await self._replies.still_working(delivery, "the peer is at work on it", to_sender=idle)
+            began = delivery.state is State.AWAITING
+            state = delivery.peer_note or ("the peer is at work on it" if began else "it waits there, and has not begun")
+            await self._replies.still_working(delivery, state, to_sender=idle)
 
     def again_in(self, seconds: float, delivery: Delivery) -> None:
         """Looks again after what it waits for had some time."""

@@ -20,14 +20,14 @@ from broker.closing import closes_with, closing_token, without_closing_token
 from broker.deliveries import Attempt as AttemptRecord
 from broker.deliveries import Delivery, Event, Kind, State, new_delivery_id
 from broker.envelope import Sender, Thread
-from broker.settings import uses_doors, wait_of
+from broker.settings import uses_doors, uses_panels, wait_of
 from broker.store import Transaction
 from broker.watches import LateWatch, watch_after
 from shims.agent import agent
 
 
 class WayBack(Protocol):
-    def __call__(self, agent: str, store: str, session: str, *, doors: bool) -> Awaitable[str]: ...
+    def __call__(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> Awaitable[str]: ...
 
 
 PREVIEW = 2000
@@ -51,7 +51,8 @@ class Replies:
     """Ends requests, and sends word of it.
 
     Args:
-        way_back: the route by which a session can be reached live: (agent, store, session, doors) → name, or empty.
+        way_back: the route by which a session can be reached live: (agent, store, session, whether panels and doors
+            are used) → name, or empty.
         carry: begins to carry a delivery that has been recorded.
     """
 
@@ -260,8 +261,9 @@ class Replies:
         """Whether a message finds its way back at this moment (DE-41)."""
         if not request.sender_session:
             return False
-        doors = uses_doors(request.settings)
-        return bool(await self._way_back(request.sender_agent, request.sender_store, request.sender_session, doors=doors))
+        where = (request.sender_agent, request.sender_store, request.sender_session)
+        panels, doors = uses_panels(request.settings), uses_doors(request.settings)
+        return bool(await self._way_back(*where, panels=panels, doors=doors))
 
     def _go_out(self, messages: list[Delivery]) -> None:
         """They are in the database."""

@@ -50,7 +50,7 @@ class Ways(Protocol):
 
     async def find(self, agent: str, store: str, session: str) -> Open | Held | None: ...
 
-    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str: ...
+    async def way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,9 @@ class Sends:
         if not caller.session or caller.headless:
             return ""
         store = caller.stores.get(caller.agent, "")
-        return await self._routes.way_back(caller.agent, store, caller.session, doors=settings.use_doors)
+        return await self._routes.way_back(
+            caller.agent, store, caller.session, panels=settings.use_panels, doors=settings.use_doors
+        )
 
     def _runs_turn(self, selected: Selected) -> bool:
         """Whether the session, which no panel holds, runs a turn that was started here."""

@@ -227,8 +227,8 @@ class Service:
             selected = resolve(asked, seen)
         except Refusal as refusal:
             return {**line, "session": None, "selected_by": None, "why_none": refusal.code}, None
-        by_door = bool(selected.session) and settings.use_doors and selected.session in seen.held
-        reachable = selected.panel is not None or asked.starts or by_door
+        held = selected.session in seen.held and (target.name, selected.session) not in self._book.started_turns()
+        reachable = selected.panel is not None or selected.session in seen.doors or (asked.starts and not held)
         return {**line, "session": selected.session or None, "selected_by": selected.by, "reachable": reachable}, selected
 
     async def operation(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Handing(Protocol):
 class Route(Handing, Protocol):
     """Also tells of sessions that are open."""
 
-    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
+    async def way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
         """The route by which a message could go out soon, without anything being started; empty: none."""
         ...
 

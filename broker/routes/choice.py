@@ -36,12 +36,17 @@ class Routes:
         if isinstance(by_door, Reach):
             return by_door
         if delivery.kind is not Kind.REQUEST:
-            return by_panel or by_door or Unreachable("not_open", "nobody has the session open")
+            return by_panel or by_door or self._not_open(delivery)
         if isinstance(by_panel, Wait):
             return by_panel
         started = await self._headless.reach(delivery, waited)
         # Who holds it, and why no door leads in, says more than that it cannot be gone on with.
         return (by_door or by_panel or started) if isinstance(started, Unreachable) else started
+
+    def _not_open(self, delivery: Delivery) -> Unreachable:
+        if self._panel.holds(delivery.agent, delivery.session):
+            return Unreachable("not_open", "it is open in a panel that this registration does not use")
+        return Unreachable("not_open", "nobody has the session open")
 
     async def _by_panel(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable | None:
         """None: no panel has to do with it."""
@@ -58,9 +63,9 @@ class Routes:
         reach = await self._door.reach(delivery, waited)
         return None if isinstance(reach, Unreachable) and reach.code == "not_held" else reach
 
-    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
+    async def way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
         """The route by which a message could go out soon, without anything being started; empty: none."""
-        if self._panel.is_live(agent, session):
+        if panels and self._panel.is_live(agent, session):
             return self._panel.name
         found = await self._door.find(agent, store, session) if doors and session else None
         return found.door.name if isinstance(found, Open) else ""

@@ -61,8 +61,8 @@ class ToldRoute:
     def withdraw(self, attempt: Attempt) -> None:
         del attempt
 
-    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
-        del agent, store, session, doors
+    async def way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
+        del agent, store, session, panels, doors
         return ""
 
     async def find(self, agent: str, store: str, session: str) -> Open | Held | None:

@@ -66,8 +66,8 @@ class House:
         self.late = Late(made.book, records, self.replies, lambda *_: self.index, lambda _, s: s in self.turns)  # type: ignore[arg-type]
         self._count = 0
 
-    async def _way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
-        del agent, store, session, doors
+    async def _way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
+        del agent, store, session, panels, doors
         return "panel" if self.live else ""
 
     async def taken(self, session: str = "s1", **fields: Any) -> tuple[Delivery, Attempt]:

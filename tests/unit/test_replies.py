@@ -37,11 +37,11 @@ class Desk:
         self.carried: list[Delivery] = []
         self.replies = Replies(made.book, self._way_back, self.carried.append)
         self.attempt: Attempt
-        self.asked: list[tuple[str, bool]] = []
-        """What the way back was asked for: the sender's store, and whether doors count."""
+        self.asked: list[tuple[str, bool, bool]] = []
+        """What the way back was asked for: the sender's store, and whether panels and doors count."""
 
-    async def _way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
-        self.asked.append((store, doors))
+    async def _way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
+        self.asked.append((store, panels, doors))
         return "panel" if self.live and (agent, session) == ("codex", "t1") else ""
 
     async def request(self, **fields: Any) -> Delivery:
@@ -80,8 +80,8 @@ def story(path: Path, told: Callable[[Desk], Coroutine[Any, Any, None]]) -> None
     asyncio.run(run())
 
 
-async def somewhere(agent: str, store: str, session: str, *, doors: bool) -> str:
-    del agent, store, session, doors
+async def somewhere(agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
+    del agent, store, session, panels, doors
     return "panel"
 
 
@@ -215,7 +215,7 @@ def test_the_way_back_is_looked_for_where_the_sender_keeps_its_sessions(
     async def told(desk: Desk) -> None:
         request = await desk.taken(sender_store="/h/codex", store="/h/claude", settings=given)
         await desk.replies.answered(request, TOKEN, attempt=None)
-        assert desk.asked == [("/h/codex", doors)]
+        assert desk.asked == [("/h/codex", True, doors)]
         message, _ = desk.returned()
         assert message.store == "/h/codex"
 

@@ -144,7 +144,9 @@ def test_the_order_of_routes(of_what: str, given: str) -> None:
         routes = Routes(by_panel, by_door, started)  # type: ignore[arg-type]
         made = delivery(kind=kind, settings=values, route="headless" if found is None else "panel")
         chosen = asyncio.run(routes.reach(made, 0.0))
-        nobodys = Unreachable("not_open", "nobody has the session open")
+        unused = found is not None and values.get("CROSS_AGENT_UI_HOOK") == "off"
+        why = "it is open in a panel that this registration does not use" if unused else "nobody has the session open"
+        nobodys = Unreachable("not_open", why)
         answers = {"panel": by_panel.answer, "door": by_door.answer, "command line": started.answer, "nobody's": nobodys}
         assert chosen == answers[whose], (panel, door, command_line, kind)
         assert not started.asked or of_what == REQUEST, "nothing is started for what goes back"
@@ -202,21 +204,23 @@ HELD = Held(HOLDER, "it has no inbox", "Update it.")
 
 @pytest.mark.requirement("LD-05", "LD-07", "DE-41")
 @pytest.mark.parametrize(
-    ("in_panel", "leads", "doors", "session", "back"),
+    ("in_panel", "leads", "panels", "doors", "session", "back"),
     [
-        (True, opened(), True, "s1", "panel"),
-        (True, None, False, "s1", "panel"),
-        (False, opened(), True, "s1", "claude-inbox"),
-        (False, opened(), False, "s1", ""),
-        (False, opened(), True, "", ""),
-        (False, HELD, True, "s1", ""),
-        (False, None, True, "s1", ""),
+        (True, opened(), True, True, "s1", "panel"),
+        (True, None, True, False, "s1", "panel"),
+        (True, opened(), False, True, "s1", "claude-inbox"),
+        (True, opened(), False, False, "s1", ""),
+        (False, opened(), True, True, "s1", "claude-inbox"),
+        (False, opened(), True, False, "s1", ""),
+        (False, opened(), True, True, "", ""),
+        (False, HELD, True, True, "s1", ""),
+        (False, None, True, True, "s1", ""),
     ],
 )
-def test_the_way_back(in_panel: bool, leads: Open | Held | None, doors: bool, session: str, back: str) -> None:
+def test_the_way_back(in_panel: bool, leads: Open | Held | None, panels: bool, doors: bool, session: str, back: str) -> None:
     panel, door = Told("panel", DOOR["shut"], in_panel), Told("door", DOOR["shut"], leads=leads)
     routes = Routes(panel, door, Told("headless", COMMAND_LINE["starts"]))  # type: ignore[arg-type]
-    assert asyncio.run(routes.way_back("claude", "/h", session, doors=doors)) == back
+    assert asyncio.run(routes.way_back("claude", "/h", session, panels=panels, doors=doors)) == back
     assert door.asked in ([], ["find claude /h s1"])
 
 

@@ -164,8 +164,8 @@ class Ways:
         self.asked.append((agent, store, session))
         return self.found
 
-    async def way_back(self, agent: str, store: str, session: str, *, doors: bool) -> str:
-        self.asked.append((agent, store, session, doors))
+    async def way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
+        self.asked.append((agent, store, session, panels, doors))
         return "codex-queue" if doors else ""
 
 
@@ -223,7 +223,7 @@ def test_the_way_back_to_who_calls(caller: Caller, doors: bool, back: str) -> No
     """A turn of ours ends with its process, and whoever is not known is nowhere."""
     ways = Ways()
     assert asyncio.run(sending(ways)._way_back(caller, CallerSettings(use_doors=doors))) == back
-    assert ways.asked == ([("codex", "/own", "t1", doors)] if caller.stores else [])
+    assert ways.asked == ([("codex", "/own", "t1", True, doors)] if caller.stores else [])
 
 
 # the conversation
