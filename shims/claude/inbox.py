@@ -12,7 +12,7 @@ Owns the wire and what the live registry says of it. Since 2.1.224; measured wit
 * A repeated ``msg_id`` is delivered again.
 * A receiver that bypasses permissions holds messages; ``crossSessionInbound`` in its settings may hold or refuse them as well.
 * What an MCP server of the session's own writes there with the token that it was given is never held; the token alone, from any
-  other process, changes nothing.
+  other process, changes nothing. A descendant of the session's counts as its own without any token.
 * Slash commands and ``@path`` in a text do nothing.
 """
 
