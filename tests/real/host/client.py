@@ -139,6 +139,21 @@ class HostWindow:
                 )
             )
 
+    def wait_agent(self, session: str, agent: str) -> None:
+        """Returns when the host has found a custom agent's file; a message that names it before is answered without it."""
+        after = len(self.frames)
+        if agent in str(self.session(session)["customizations"]):
+            return
+        self._wait(
+            lambda event: (
+                isinstance(event, Action)
+                and event.channel == session
+                and event.kind.startswith("session/customization")
+                and agent in str(event.action)
+            ),
+            after,
+        )
+
     def new_chat(self, cwd: Path, *, approvals: Literal["default", "autoApprove"] = "default") -> Chat:
         """A new session with its default chat, looked at."""
         self.wait_models()
@@ -221,6 +236,13 @@ class HostWindow:
     def configure(self, settings: Json) -> None:
         """Change the host's own settings."""
         self.echo(self.dispatch(ROOT, {"type": "root/configChanged", "config": settings}))
+
+    def side_chat(self, chat: Chat, turn: str) -> Chat:
+        """A chat beside ``chat``, about one of its turns, looked at."""
+        uri = f"ahp-chat://{uuid.uuid4()}/{chat.uri.rpartition('/')[2]}"
+        source = {"kind": "sideChat", "chat": chat.uri, "turnId": turn}
+        self.call("createChat", {"channel": chat.session, "chat": uri, "source": source})
+        return self.look_at(chat.session, uri)
 
     # The connection
 

@@ -25,8 +25,8 @@ MODEL: Final = f"{VENDOR}/first"
 OTHER_MODEL: Final = f"{VENDOR}/second"
 EFFORTS: Final = ["low", "medium", "high"]
 MCP: Final = "mcp__"
-OWN_WORDS: Final = re.compile(r"\A(?:<(current_datetime|tools_changed_notice|system_reminder)>.*?</\1>\n\n)+", re.DOTALL)
-"""What the host itself puts in front of what somebody said: the time, that the model or its tools have changed."""
+OWN_WORDS: Final = re.compile(r"\A(?:<(current_datetime|tools_changed_notice|side-chat-context)>.*?</\1>\n\n)+", re.DOTALL)
+"""What the host itself puts in front of what somebody said: the time, that the model has changed, what a side chat is."""
 
 OUTPUT: Final = "function_call_output"
 USAGE: Final = {"inputTokens": 10, "outputTokens": 5}

@@ -104,6 +104,7 @@ class AgentHost:
         self._process: subprocess.Popen[bytes] | None = None
         self._endpoint: Endpoint | None = None
         self._short: Path | None = None
+        self._watch = Observer()
 
     # What a test is told
 
@@ -158,25 +159,20 @@ class AgentHost:
         self._write()
         self._short = Path(tempfile.mkdtemp(prefix="xa-host-", dir="/tmp"))
         news: queue.SimpleQueue[object] = queue.SimpleQueue()
-        watch = Observer()
-        watch.schedule(_Listener(news), str(self.entries))
-        watch.start()
-        try:
-            with self.output.open("wb") as output:
-                self._process = subprocess.Popen(
-                    self._command(),
-                    env=self._environment(self._short),
-                    cwd=self.cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            threading.Thread(target=_tell_end, args=(self._process, news), name="host", daemon=True).start()
-            self._endpoint = self._published(news)
-        finally:
-            watch.stop()
-            watch.join()
+        self._watch.schedule(_Listener(news), str(self.entries))
+        self._watch.start()
+        with self.output.open("wb") as output:
+            self._process = subprocess.Popen(
+                self._command(),
+                env=self._environment(self._short),
+                cwd=self.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        threading.Thread(target=_tell_end, args=(self._process, news), name="host", daemon=True).start()
+        self._endpoint = self._published(news)
 
     def kill(self) -> None:
         """End the host as a crash does; its children find out by themselves."""
@@ -194,6 +190,10 @@ class AgentHost:
             if self._process.poll() is None:
                 self._process.terminate()
             self._end()
+        # Not before: it logs a complaint about each event that comes while it stops, and an entry is written by several.
+        if self._watch.is_alive():
+            self._watch.stop()
+            self._watch.join()
         if self._short is not None:
             shutil.rmtree(self._short, ignore_errors=True)
 

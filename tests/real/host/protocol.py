@@ -19,6 +19,7 @@ ROOT: Final = "ahp-root://"
 NO_METHOD: Final = -32601
 ENDS: Final = {"chat/turnComplete": "complete", "chat/turnCancelled": "cancelled", "chat/error": "error"}
 IN_PROGRESS: Final = 8
+INPUT_NEEDED: Final = 24
 ARCHIVED: Final = 64
 
 
