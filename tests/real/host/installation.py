@@ -93,6 +93,9 @@ def install() -> Installation:
 
 
 def _make(wheel: Path, prefix: Path) -> Installation:
+    """Held against others by the caller, so what lies beside the place was left by a process that was killed."""
+    for left in prefix.parent.glob(f".{prefix.name}.*"):
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{prefix.name}.", dir=prefix.parent) as scratch:
         fresh = Path(scratch) / "prefix"
         fresh.mkdir()
