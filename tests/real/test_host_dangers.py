@@ -246,3 +246,23 @@ def test_a_tool_that_waits_for_the_persons_word_is_told_to_every_window(scene: S
     assert window.wait_turn(chat, turn).text == "done"
     assert [(scene.host.cwd / name).exists() for name in ("allowed", "denied")] == [True, False]
     scene.recorder.keep()
+
+
+def test_a_model_that_there_is_not_ends_the_turn(scene: Scene) -> None:
+    window, chat = scene.window, scene.chat
+    turn = window.wait_turn(chat, window.say(chat, "hello", model={"id": "nobodys/model"}))
+    assert turn.error is not None
+    assert turn.error["errorType"] == "modelSelectionFailed"
+    assert scene.said() == []
+    scene.recorder.keep()
+
+
+@pytest.mark.full
+def test_a_model_that_fails_is_asked_six_times(scene: Scene) -> None:
+    window, chat = scene.window, scene.chat
+    turn = window.wait_turn(chat, window.say(chat, "[[fail broken]]"))
+    assert turn.error is not None
+    assert turn.error["errorType"] == "query"
+    assert "broken" in turn.error["message"]
+    assert len(scene.model.requests) == 6
+    scene.recorder.keep()

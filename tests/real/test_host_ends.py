@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING
 
 import psutil
@@ -94,6 +95,52 @@ def test_a_turn_whose_host_is_killed_is_interrupted_or_was_never_there(scene: Sc
         assert found.said == f"[[slow {gate} two]]"
         assert begun[turn] in (None, found.id)
         scene.recorder.keep(compare=False)
+
+
+def test_a_queued_message_is_gone_with_its_host(scene: Scene) -> None:
+    window, chat, gate = scene.window, scene.chat, Gate(scene.directory)
+    window.wait_turn(chat, window.say(chat, "[[say one]]"))
+    window.say(chat, f"[[slow {gate} two]]")
+    gate.reached()
+    window.queue(chat, "[[say never]]")
+    scene.host.terminate()
+    window.wait_end()
+    scene.recorder.happened("the host is told to end, and another one started")
+    again = scene.second_window(scene.second_host().endpoint)
+    again.wait_models()
+    there = again.open(chat.session)
+    assert (there.queued, there.active) == ([], None)
+    assert again.wait_turn(there, again.say(there, "[[say three]]")).text == "three"
+    assert "[[say never]]" not in scene.said()
+    scene.recorder.keep(compare=False)  # whether the turn that ran is still there is chance
+
+
+def test_only_a_window_that_shows_a_session_is_its_client(scene: Scene) -> None:
+    window, chat = scene.window, scene.chat
+    observer = scene.second_window()
+    observer.open(chat.session)
+    assert observer.session(chat.session)["activeClients"] == []
+    window.attach(chat.session)
+    assert [each["clientId"] for each in observer.session(chat.session)["activeClients"]] == [window.client]
+    window.leave(chat.session)
+    window.settle()
+    assert observer.session(chat.session)["activeClients"] == []
+    scene.recorder.keep()
+
+
+@pytest.mark.full
+def test_a_window_that_is_gone_stays_a_client_for_half_a_minute(scene: Scene) -> None:
+    window, chat = scene.window, scene.chat
+    observer = scene.second_window()
+    window.attach(chat.session)
+    observer.open(chat.session)
+    began, after = time.monotonic(), len(observer.frames)
+    window.close()
+    assert observer.session(chat.session)["activeClients"]
+    observer.wait_action("session/activeClientRemoved", channel=chat.session, after=after, timeout=60)
+    assert time.monotonic() - began > 25
+    assert observer.session(chat.session)["activeClients"] == []
+    scene.recorder.keep()
 
 
 def test_a_wrong_token_is_forbidden(scene: Scene) -> None:

@@ -104,7 +104,9 @@ class HostWindow:
         assert isinstance(found, Action)
         return found
 
-    def wait_action(self, *kinds: str, channel: str | None = None, turn: str | None = None, after: int = 0) -> Action:
+    def wait_action(
+        self, *kinds: str, channel: str | None = None, turn: str | None = None, after: int = 0, timeout: float = WAIT
+    ) -> Action:
         """The first action of one of ``kinds``."""
         found = self._wait(
             lambda event: (
@@ -114,6 +116,7 @@ class HostWindow:
                 and turn in (None, event.turn)
             ),
             after,
+            timeout,
         )
         assert isinstance(found, Action)
         return found
@@ -243,6 +246,15 @@ class HostWindow:
         source = {"kind": "sideChat", "chat": chat.uri, "turnId": turn}
         self.call("createChat", {"channel": chat.session, "chat": uri, "source": source})
         return self.look_at(chat.session, uri)
+
+    def attach(self, session: str) -> None:
+        """Show a session, as the editor does: only so is a window one of its clients."""
+        client = {"clientId": self.client, "displayName": "test window", "tools": []}
+        self.echo(self.dispatch(session, {"type": "session/activeClientSet", "activeClient": client}))
+
+    def leave(self, channel: str) -> None:
+        """Look away from a session or a chat."""
+        self._send(lambda: (0, self._window.notify("unsubscribe", {"channel": channel})))
 
     # The connection
 

@@ -182,7 +182,11 @@ class Window:
             self._dispatched += 1
             number = self._dispatched
         params = {"channel": channel, "clientSeq": number, "action": action}
-        return number, json.dumps({"jsonrpc": "2.0", "method": "dispatchAction", "params": params})
+        return number, self.notify("dispatchAction", params)
+
+    def notify(self, method: str, params: Json) -> str:
+        """A frame to which there is no answer."""
+        return json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
 
     def hello(self, versions: tuple[str, ...] = VERSIONS) -> Json:
         """The parameters of ``initialize``."""
