@@ -6,6 +6,7 @@ Whatever fails here is no fault of the bridge.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,13 @@ def test_a_tool_asks_and_runs(tmp_path: Path, model: HostModel) -> None:
     told = json.loads(model.requests[-1].results[0].text)
     assert told["text"] == "over there"
     assert told["env"]["COPILOT_AGENT_SESSION_ID"]
+    assert told["env"][MARK] == os.environ[MARK]
+
+
+def test_a_tool_runs_unasked_where_the_session_allows_all(tmp_path: Path, model: HostModel) -> None:
+    with AgentHost(tmp_path, model.url, mcp_command=SERVER) as host, HostWindow(host.endpoint) as window:
+        chat = window.new_chat(host.cwd, approvals="autoApprove")
+        assert window.wait_turn(chat, window.say(chat, f"[[{ECHO} ;; say done it]]")).text == "done it"
 
 
 def test_a_turn_is_cancelled(tmp_path: Path, model: HostModel) -> None:

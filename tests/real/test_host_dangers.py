@@ -55,16 +55,21 @@ def test_a_turn_that_comes_just_as_another_ends_is_ended_with_it(scene: Scene) -
     scene.recorder.keep(compare=False)
 
 
-def test_without_its_start_time_a_turn_wedges_the_chat(scene: Scene) -> None:
+def test_without_its_start_time_a_turn_wedges_the_chat_and_cannot_be_cancelled(scene: Scene) -> None:
     window, chat = scene.window, scene.chat
     before = len(window.frames)
-    window.dispatch(chat.uri, turn_started("[[say never]]", without=["startedAt"]))
+    action = turn_started("[[say never]]", without=["startedAt"])
+    window.dispatch(chat.uri, action)
+    window.dispatch(chat.uri, {"type": "chat/turnCancelled", "turnId": action["turnId"], "duration": 0})
     window.settle()
     seen = window.look_at(chat.session, chat.uri)
     assert seen.active is not None
     assert seen.status & IN_PROGRESS
     assert window.actions(chat.uri, before) == []
     assert scene.said() == []
+    # What frees it is what harms any other chat: a turn that takes its place.
+    window.wait_turn(chat, window.say(chat, "[[say again]]"))
+    assert [each.text for each in window.turns(chat)] == ["again"]
     scene.recorder.keep()
 
 
