@@ -26,7 +26,7 @@ def _ids(area: str, numbers: str) -> set[str]:
 HELD: set[str] = (
     _ids("SH", "1-9 11-16 20-23 30-35 40-46 50-56 60-65")
     | _ids("DE", "1-5 10-14 20-25 30-37 40-46 47 50-53 55")
-    | _ids("LD", "1-7 9")
+    | _ids("LD", "1-9")
     | _ids("EN", "1-5 8-17 22 26")
     | _ids("MC", "1 5 7-9 25 31 32")
     | _ids("SE", "1-3 5-14 20-31 40")
@@ -42,7 +42,7 @@ PARTLY: dict[str, str] = {
     "EN-24": f"panels and command lines; the canary over the other routes comes with {DOORS}, {COPILOT}",
     "EN-25": "a message of 60 MiB, which only a foreign client sends, is still copied in the loop",
     "MC-02": f"all but `send_to_copilot`, which comes with {COPILOT}",
-    "MC-03": f"all but Copilot and live doors, which come with {COPILOT}, {DOORS}",
+    "MC-03": f"all but Copilot, which comes with {COPILOT}",
     "MC-04": f"settings and panels of what exists; Copilot comes with {COPILOT}",
     "MC-06": f"the tool list does not change within a version; announcing a changed one comes with {COMMANDS}",
     "MC-24": f"`mcp`, `broker`, `demo` exist; `reload` and the jobs surface come with {COMMANDS}, {JOBS}",
@@ -52,7 +52,6 @@ PARTLY: dict[str, str] = {
 }
 
 DEFERRED: dict[str, str] = {
-    **dict.fromkeys(_ids("LD", "8"), DOORS),
     **dict.fromkeys(_ids("SE", "4 41"), COPILOT),
     **dict.fromkeys(_ids("EN", "7 23"), COMMANDS),
     **dict.fromkeys(_ids("CO", "1-14"), COPILOT),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from broker.rendezvous import read_record
-from tests.real.exchange import Occupation, assert_turns, is_message, until
+from tests.real.exchange import PREFACE, Occupation, assert_turns, is_message, is_reply, until
 from tests.real.releases import newest_first
 from tests.real.terminals import ALONE, ANSWER, CLAUDE, CODEX, GROK, OLDER, ClaudeTerminal
 
@@ -106,7 +106,7 @@ def held(world: TerminalWorld, party: ClaudeTerminal) -> str:
     shown = until(lambda: world.delivery(receipt["delivery_id"])["delivery"], lambda record: record["peer_note"])
     assert "crossSessionInbound" in shown["peer_note"]
     assert (shown["state"], shown["is_finished"]) == ("delivering", False)
-    assert party.turns() == []
+    assert not any(map(is_message, party.turns()))
     return str(receipt["delivery_id"])
 
 
@@ -143,6 +143,17 @@ def test_what_a_claude_was_told_about_messages_of_others_holds(
     if code:
         assert "crossSessionInbound" in ended["error"]
     assert len(party.turns()) == (0 if code else 1)
+
+
+@pytest.mark.requirement("LD-08", "LD-05")
+def test_an_answer_is_let_in_where_the_message_of_a_stranger_is_held(terminals: TerminalWorld) -> None:
+    party, peer = bypassing(terminals), terminals.panel("codex")
+    receipt = party.call("send_to_codex", message=f"{PREFACE}[[reply {ANSWER}]]", session_id=peer.session)
+    assert receipt["return_route"] == "claude-inbox"
+    party.wait_turn(lambda turn: is_reply(turn, ANSWER))
+    origins = [json.loads(line).get("origin") or {} for line in party.transcript().read_text(encoding="utf-8").splitlines()]
+    assert [origin["selfSent"] for origin in origins if origin.get("kind") == "peer"] == [True]
+    held(terminals, party)
 
 
 # Whoever has it dies, or goes on to something else
