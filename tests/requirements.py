@@ -8,7 +8,6 @@ no held id without a test, no test that names an id which does not exist. A test
 
 from __future__ import annotations
 
-DOORS = "live doors into sessions without a shim"
 COPILOT = "Copilot over the Agent Host Protocol"
 COMMANDS = "command line, monitor, installation, reload"
 JOBS = "delegated jobs"
@@ -39,7 +38,7 @@ PARTLY: dict[str, str] = {
     "EN-06": f"deliveries and watches; jobs come with {JOBS}",
     "EN-20": f"all but Copilot's evidence, which comes with {COPILOT}",
     "EN-21": f"the variables of what exists; those of jobs come with {JOBS}",
-    "EN-24": f"panels and command lines; the canary over the other routes comes with {DOORS}, {COPILOT}",
+    "EN-24": f"panels, doors and command lines; the canary over the other route comes with {COPILOT}",
     "EN-25": "a message of 60 MiB, which only a foreign client sends, is still copied in the loop",
     "MC-02": f"all but `send_to_copilot`, which comes with {COPILOT}",
     "MC-03": f"all but Copilot, which comes with {COPILOT}",

@@ -6,11 +6,12 @@ and the person's own work goes first.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.real.exchange import PREFACE, Occupation, assert_turns, is_message, is_reply
+from tests.real.exchange import PREFACE, Occupation, assert_turns, is_message, is_reply, until
 from tests.real.party import Turn
 from tests.real.releases import newest_first
 from tests.real.terminals import ALONE, ANSWER, CLAUDE, CODEX, GROK, OLDER, TerminalParty
@@ -178,3 +179,25 @@ def test_what_waits_in_codex_stands_still_when_the_person_stops_its_turn(termina
     for sent, words in ((waiting, ANSWER), (receipt, "another answer")):
         assert world.ended(sent["delivery_id"])["reply_preview"] == words
     assert_turns(party, stopped(work), Turn(("go on [[say going]]",), "going", completed=True), is_message, is_message)
+
+
+# What is left behind
+
+
+@pytest.mark.requirement("EN-24", "DE-23", "LD-02", "LD-03", "LD-04")
+@pytest.mark.parametrize("name", newest_first([CLAUDE, CODEX, GROK]))
+def test_nothing_of_a_message_or_of_what_proves_who_speaks_is_left(terminals: TerminalWorld, name: str) -> None:
+    party = terminals.opened(name)
+    receipt = terminals.send(party.agent, f"{PREFACE}canary-of-the-body [[reply {ANSWER}]]", party.session)
+    terminals.ended(receipt["delivery_id"])
+    keys = (terminals.person / ".claude" / "sessions").glob("*.key")
+    tokens = [json.loads(path.read_text(encoding="utf-8"))["peerToken"] for path in keys]
+    assert bool(tokens) == (name == CLAUDE)
+
+    marks = ("canary-of-the-body", *tokens)
+
+    def spilled() -> list[str]:
+        files = {path: path.read_bytes() for path in terminals.state.rglob("*") if path.is_file()}
+        return [f"{path}: {mark}" for path, content in files.items() for mark in marks if mark.encode() in content]
+
+    until(spilled, lambda found: not found)
