@@ -7,6 +7,7 @@ what it holds back from strangers; the words, and what proves the child, are the
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from itertools import count
 
@@ -23,7 +24,7 @@ class Children:
     def __init__(self, send: Callable[[Peer, McpPost], None]) -> None:
         self._send = send
         self._peers: dict[Peer, ProcessId] = {}
-        self._numbers = count(1)
+        self._numbers = count(secrets.randbits(40))  # what was asked by an earlier broker may be answered to this one
         self._waiting: dict[int, tuple[Peer, asyncio.Future[bool]]] = {}
 
     def opened(self, peer: Peer) -> None:

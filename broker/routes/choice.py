@@ -7,6 +7,8 @@ there for its messages (DE-53, LD-07).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.deliveries import Attempt, Delivery, Kind
 from broker.routes import Handing, Held, Open, Reach, Unreachable, Wait
 from broker.routes.door import DoorRoute
@@ -16,6 +18,12 @@ from broker.settings import uses_doors, uses_panels
 
 _CLOSED = ("panel_closed",)
 """Ends of the first route after which another one is tried: nobody holds the session there any more."""
+
+
+_REOPENED = 60.0
+"""Seconds that return traffic waits for a session to be open again (DE-41)."""
+
+_LOOK_AGAIN = 3.0
 
 
 class Routes:
@@ -35,17 +43,22 @@ class Routes:
         by_door = await self._by_door(delivery, waited)
         if isinstance(by_door, Reach):
             return by_door
+        if isinstance(by_panel, Wait) and uses_doors(delivery.settings):  # nothing tells of a terminal that is opened instead
+            by_panel = replace(by_panel, seconds=min(by_panel.seconds, _LOOK_AGAIN))
         if delivery.kind is not Kind.REQUEST:
-            return by_panel or by_door or self._not_open(delivery)
+            return by_panel or by_door or self._not_open(delivery, waited)
         if isinstance(by_panel, Wait):
             return by_panel
         started = await self._headless.reach(delivery, waited)
         # Who holds it, and why no door leads in, says more than that it cannot be gone on with.
         return (by_door or by_panel or started) if isinstance(started, Unreachable) else started
 
-    def _not_open(self, delivery: Delivery) -> Unreachable:
+    def _not_open(self, delivery: Delivery, waited: float) -> Wait | Unreachable:
+        """What goes back waits for a terminal that is opened again, as it does for a panel (DE-41)."""
         if self._panel.holds(delivery.agent, delivery.session):
             return Unreachable("not_open", "it is open in a panel that this registration does not use")
+        if waited < _REOPENED and uses_doors(delivery.settings):
+            return Wait("nobody has the session open", min(_LOOK_AGAIN, _REOPENED - waited), "not_open")
         return Unreachable("not_open", "nobody has the session open")
 
     async def _by_panel(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable | None:

@@ -146,8 +146,11 @@ def test_the_order_of_routes(of_what: str, given: str) -> None:
         chosen = asyncio.run(routes.reach(made, 0.0))
         unused = found is not None and values.get("CROSS_AGENT_UI_HOOK") == "off"
         why = "it is open in a panel that this registration does not use" if unused else "nobody has the session open"
-        nobodys = Unreachable("not_open", why)
-        answers = {"panel": by_panel.answer, "door": by_door.answer, "command line": started.answer, "nobody's": nobodys}
+        nobodys = Unreachable("not_open", why) if unused or no_door else Wait(why, 3.0, "not_open")
+        of_panel = by_panel.answer
+        if isinstance(of_panel, Wait) and of_panel.code == "panel_closed" and not no_door:
+            of_panel = replace(of_panel, seconds=3.0)  # nothing tells of a terminal that is opened instead
+        answers = {"panel": of_panel, "door": by_door.answer, "command line": started.answer, "nobody's": nobodys}
         assert chosen == answers[whose], (panel, door, command_line, kind)
         assert not started.asked or of_what == REQUEST, "nothing is started for what goes back"
         assert not started.asked or (no_door or door) != "open", "never beside a session that is reached where it is open"
@@ -270,3 +273,12 @@ def test_each_hand_over_is_its_own_routes(name: str) -> None:
     routes.forget(attempt)
     assert own.asked == ["att_1 text", "runs att_1", "withdraw att_1", "looked att_1", "forget att_1"]
     assert [other.asked for other in (panel, door, started) if other is not own] == [[], []]
+
+
+@pytest.mark.requirement("DE-41", "LD-05")
+def test_what_goes_back_waits_a_minute_for_a_terminal_that_is_opened_again() -> None:
+    panel, door = Told("panel", Unreachable("wrong", "it should not have been asked")), Told("door", DOOR["nobody there"])
+    routes = Routes(panel, door, Told("headless", COMMAND_LINE["starts"]))  # type: ignore[arg-type]
+    reply = delivery(kind=Kind.REPLY, route="claude-inbox")
+    looks = [asyncio.run(routes.reach(reply, waited)) for waited in (0.0, 59.0, 60.0)]
+    assert [look.seconds if isinstance(look, Wait) else look.code for look in looks] == [3.0, 1.0, "not_open"]  # type: ignore[union-attr]
