@@ -78,8 +78,8 @@ class Routes:
 
     async def way_back(self, agent: str, store: str, session: str, *, panels: bool, doors: bool) -> str:
         """The route by which a message could go out soon, without anything being started; empty: none."""
-        if panels and self._panel.is_live(agent, session):
-            return self._panel.name
+        if panels and self._panel.holds(agent, session):  # one that takes no messages takes none by a door either
+            return self._panel.name if self._panel.is_live(agent, session) else ""
         found = await self._door.find(agent, store, session) if doors and session else None
         return found.door.name if isinstance(found, Open) else ""
 

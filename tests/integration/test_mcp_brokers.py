@@ -393,9 +393,9 @@ def test_refusals_that_need_a_session(world: World, client: McpClient) -> None:
     sends = {"message": "x", "session_id": target.session}
     strict = world.mcp(CROSS_AGENT_REQUIRE_EXPLICIT_TARGET="1")
     strict.shake_hands()
-    hookless = world.mcp(CROSS_AGENT_UI_HOOK="off")
+    hookless = world.mcp(CROSS_AGENT_UI_HOOK="off", CROSS_AGENT_LIVE_DOORS="off")
     hookless.shake_hands()
-    panelless = world.mcp(CROSS_AGENT_UI_HOOK="off", CROSS_AGENT_DISABLE_HEADLESS="0")
+    panelless = world.mcp(CROSS_AGENT_UI_HOOK="off", CROSS_AGENT_LIVE_DOORS="off", CROSS_AGENT_DISABLE_HEADLESS="0")
     panelless.shake_hands()
     for who, tool, arguments, code in (
         (client, "send_to_codex", {**sends, "conversation_id": "conv_0"}, "unknown_conversation"),

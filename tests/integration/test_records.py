@@ -67,6 +67,8 @@ def test_a_session_that_left_no_records_gets_nothing_twice(world: World, point: 
     again.registered()
     assert "UNCERTAIN" in sender.wait_notice()
     (request,) = world.finished()
-    assert (request["state"], request["handed_over"]) == ("uncertain", False)
+    assert request["state"] == "uncertain"
+    # Once it is written, the agent may say that it began before the shim is gone.
+    assert not request["handed_over"] or point == "shim.write.after"
     assert len(world.attempts()) == 2  # one of the request, one of the notice
     assert again.prompts() == []
