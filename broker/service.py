@@ -20,7 +20,6 @@ from broker.clock import wall_clock
 from broker.envelope import shown, shown_path
 from broker.errors import Refusal
 from broker.events import Events
-from broker.index.catalogue import Store
 from broker.logs import DEBUG, debugged
 from broker.panels import Panels
 from broker.paths import Home
@@ -28,7 +27,6 @@ from broker.pins import Pin, Pins
 from broker.processes import ProcessId, ancestors
 from broker.reader import Reader
 from broker.resolve import Asked, Selected, resolve
-from broker.routes import Held, Open
 from broker.routes.choice import Routes
 from broker.sends import SendCall, Sends
 from broker.settings import CallerSettings, Grants, caller_settings
@@ -47,10 +45,6 @@ _LONGEST_PATH = os.pathconf("/", "PC_PATH_MAX")
 
 _CALLER_PATIENCE = 2.0
 """Seconds that a call waits for the shim behind it to register: both may have just met a new broker."""
-
-
-_MOST_DOORS = 50
-"""Sessions that are open without a shim, of which one call shows how they are reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,17 +188,8 @@ class Service:
             settings.active,
             settings.headless,
             self._book.started_turns(),
-            await self._doors(stores, held) if settings.use_doors else {},
+            await self._sight.doors(stores, held) if settings.use_doors else {},
         )
-
-    async def _doors(
-        self, stores: Mapping[str, Store], held: Mapping[str, Mapping[str, tuple[ProcessId, ...]]]
-    ) -> dict[tuple[str, str], Open | Held]:
-        """What leads to the sessions that are open without a shim, as far as their agents' files tell."""
-        wanted = [(name, one) for name, holds in held.items() for one in holds if not self._panels.hosting(name, one)]
-        looks = (self._routes.look(name, stores[name].path, session) for name, session in wanted[:_MOST_DOORS])
-        found = zip(wanted, await asyncio.gather(*looks), strict=False)
-        return {session: door for session, door in found if door is not None}
 
     async def _target(self, asking: Asking, target: Agent) -> tuple[dict[str, Any], Selected | None]:
         """Whom a message to this agent would go to, if it named nobody."""

@@ -64,8 +64,9 @@ class Sight:
                 if not any(state.id == begun for _, state in self._panels.sessions(target.name)):
                     await self._indexer.known(store, begun, _BEGUN)
             held = await self.held(target, store)
-        doors = await self._doors(target, store, held) if asked.doors and not addressed else frozenset()
-        return Seen(self._panels, store, pin, held, doors, moved)
+        doors = await self.doors({target.name: store}, {target.name: held}) if asked.doors and not addressed else {}
+        reached = frozenset(session for (_, session), door in doors.items() if isinstance(door, Open))
+        return Seen(self._panels, store, pin, held, reached, moved)
 
     async def stores(self, wanted: list[Agent], caller: Caller, environment: Mapping[str, str]) -> dict[str, Store]:
         """The records of these agents, by name, as the caller sees them."""
@@ -89,11 +90,14 @@ class Sight:
         holds = store.holds()
         return await asyncio.to_thread(agent.shelf.holding, store.path, holds)
 
-    async def _doors(self, target: Agent, store: Store, held: Mapping[str, object]) -> frozenset[str]:
-        """Those of the sessions that are held to which a door leads, as far as the agent's files tell."""
-        wanted = list(held)[:_MOST_DOORS]
-        found = await asyncio.gather(*(self._look(target.name, store.path, session) for session in wanted))
-        return frozenset(session for session, door in zip(wanted, found, strict=True) if isinstance(door, Open))
+    async def doors(
+        self, stores: Mapping[str, Store], held: Mapping[str, Mapping[str, tuple[ProcessId, ...]]]
+    ) -> dict[tuple[str, str], Open | Held]:
+        """What leads to the sessions that are ``held`` without a shim, by agent and id, as far as their agents' files tell."""
+        wanted = [(name, one) for name, holds in held.items() for one in holds if not self._panels.hosting(name, one)]
+        wanted = wanted[:_MOST_DOORS]
+        found = await asyncio.gather(*(self._look(name, stores[name].path, session) for name, session in wanted))
+        return {session: door for session, door in zip(wanted, found, strict=True) if door is not None}
 
     def _decided_by_panels(self, asked: Asked, pin: Pin | None) -> bool:
         """Whether the target is found without a record: by the id of a session that is open, or by the window's focus."""
