@@ -7,6 +7,7 @@ agent took the words proves nothing yet: its records tell the turn that they bec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -123,6 +124,11 @@ class Notice(NamedTuple):
 
     keys: tuple[str, ...]
     news: News
+
+
+def encoded(message: Mapping[str, object]) -> bytes:
+    """A message of ours, without its line end. Half a character, as an agent that cuts text may send it, is replaced."""
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)

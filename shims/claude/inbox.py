@@ -19,7 +19,6 @@ Owns the wire and what the live registry says of it. Since 2.1.224; measured wit
 from __future__ import annotations
 
 import glob
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +26,7 @@ from typing import Any
 from broker.processes import ProcessId
 from shims import tail
 from shims.claude import live, sessions
-from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Way
+from shims.door import Door, Letter, News, Notice, Opening, Outcome, Said, Shut, Way, encoded
 from shims.jsonline import as_list, parse_object
 from shims.moved import moment
 
@@ -91,8 +90,8 @@ class Posting:
         }
         if self._letter.notices:
             message["from"] = f"uds:{self._letter.notices}"
-        lines = [_encoded({"type": "auth", "token": self._opening.secret})] if self._opening.secret else []
-        return Said((*lines, _encoded(message)), carries=True, outcome=Outcome.SAID)
+        lines = [encoded({"type": "auth", "token": self._opening.secret})] if self._opening.secret else []
+        return Said((*lines, encoded(message)), carries=True, outcome=Outcome.SAID)
 
     def heard(self, message: bytes) -> Said:
         del message
@@ -117,10 +116,6 @@ def notice(line: bytes) -> Notice | None:
         news = News.CROWDED
     named = (told.get("orig_msg_id"), *as_list(told.get("dropped_msg_ids")))
     return Notice(tuple(dict.fromkeys(key for key in named if isinstance(key, str))), news)
-
-
-def _encoded(message: dict[str, object]) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 _HELD = "Held peer message"

@@ -12,15 +12,15 @@ there, else within 10 s; the daemon at once. Measured with codex-cli 0.154.0 and
 
 from __future__ import annotations
 
-import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from broker.processes import ProcessId, argv, executable
 from shims.codex.stream import QUEUE_SINCE
 from shims.codex.threads import server_version
-from shims.door import Door, Letter, Opening, Outcome, Said, Shut, Way
+from shims.door import Door, Letter, Opening, Outcome, Said, Shut, Way, encoded
 from shims.jsonline import as_list, as_object, parse_object
 
 _SOCKET = os.path.join("app-server-control", "app-server-control.sock")
@@ -44,7 +44,7 @@ def look(store: str, thread: str, holders: Sequence[ProcessId]) -> Opening | Shu
     return Opening(holder, Way.PROGRAM, argv=(program, "app-server"))
 
 
-class _Conversation:
+class _Conversation(ABC):
     """Introduces itself, and goes on with `_introduced` when it was heard. Subclasses say what for."""
 
     def __init__(self) -> None:
@@ -69,19 +69,19 @@ class _Conversation:
         if server_version(str(result.get("userAgent") or "")) < QUEUE_SINCE:
             return Said(outcome=Outcome.REFUSED, code="too_old")
         said = self._introduced()
-        return said._replace(messages=(_encoded({"method": "initialized"}), *said.messages))
+        return said._replace(messages=(encoded({"method": "initialized"}), *said.messages))
 
-    def _introduced(self) -> Said:
-        raise NotImplementedError
+    @abstractmethod
+    def _introduced(self) -> Said: ...
 
-    def _goes_on(self, method: str, result: dict[str, Any]) -> Said:
-        raise NotImplementedError
+    @abstractmethod
+    def _goes_on(self, method: str, result: dict[str, Any]) -> Said: ...
 
     def _call(self, method: str, parameters: dict[str, Any]) -> bytes:
         self._calls += 1
         identifier = f"xagent-{self._calls}"
         self._unanswered[identifier] = method
-        return _encoded({"id": identifier, "method": method, "params": parameters})
+        return encoded({"id": identifier, "method": method, "params": parameters})
 
     def _answered(self, answer: dict[str, Any]) -> str:
         """The method that this answers, empty when it is no answer."""
@@ -156,10 +156,6 @@ def _code(error: str) -> str:
     if "direct app-server input is not allowed" in error:
         return "no_direct_input"
     return "unknown_to_agent" if "no rollout found" in error or "thread not found" in error else "agent_refused"
-
-
-def _encoded(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 DOOR = Door(

@@ -12,12 +12,12 @@ Owns the conversation with ``grok agent --leader stdio``, which joins the leader
 
 from __future__ import annotations
 
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from broker.processes import ProcessId, argv, executable
-from shims.door import Door, Letter, Opening, Outcome, Said, Shut, Way
+from shims.door import Door, Letter, Opening, Outcome, Said, Shut, Way, encoded
 from shims.grok import live
 from shims.jsonline import as_list, as_object, parse_object
 
@@ -48,7 +48,7 @@ def _place(arguments: list[str]) -> tuple[str, ...]:
     return ()
 
 
-class _Conversation:
+class _Conversation(ABC):
     """Introduces itself and looks whether the session is there; `_resident` goes on."""
 
     def __init__(self, session: str) -> None:
@@ -83,8 +83,8 @@ class _Conversation:
                 return self._resident(listed)
         return Said(outcome=Outcome.REFUSED, code="elsewhere")
 
-    def _resident(self, listed: dict[str, Any]) -> Said:
-        raise NotImplementedError
+    @abstractmethod
+    def _resident(self, listed: dict[str, Any]) -> Said: ...
 
     def _told(self, method: str, parameters: dict[str, Any]) -> Said:
         del method, parameters
@@ -97,7 +97,7 @@ class _Conversation:
     def _request(self, step: str, method: str, parameters: dict[str, Any]) -> bytes:
         identifier = f"xagent-{step}"
         self._unanswered[identifier] = step
-        return _encoded({"jsonrpc": "2.0", "id": identifier, "method": method, "params": parameters})
+        return encoded({"jsonrpc": "2.0", "id": identifier, "method": method, "params": parameters})
 
 
 class Prompting(_Conversation):
@@ -141,7 +141,7 @@ class TakingBack(_Conversation):
         del listed
         self._asked = True
         notification = {"jsonrpc": "2.0", "method": "_x.ai/queue/remove", "params": {"sessionId": self._session, "id": self._key}}
-        return Said((_encoded(notification),))
+        return Said((encoded(notification),))
 
     def _told(self, method: str, parameters: dict[str, Any]) -> Said:
         """The queue as it is after that: where the prompt runs, it is not taken back."""
@@ -166,10 +166,6 @@ class Asking(_Conversation):
 def _waiting(parameters: dict[str, Any]) -> list[object]:
     """The prompts of a queue, by their ids."""
     return [as_object(entry).get("id") for entry in as_list(parameters.get("entries"))]
-
-
-def _encoded(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 DOOR = Door(
