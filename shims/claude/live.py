@@ -67,37 +67,37 @@ def _is_there(pid: int) -> bool:
 
 def read(store: str, pid: int) -> Record | None:
     """The record of ``pid``, None when there is none or its process is another one by now."""
-    try:
-        with open(os.path.join(store, "sessions", f"{pid}.json"), encoding="utf-8") as file:
-            raw = json.load(file)
-            written = os.fstat(file.fileno()).st_mtime
-        process = holder(pid, facts.evidence(raw.get("procStart"), written))
-        if process is None:
-            return None
-        return Record(
-            process,
-            str(raw["sessionId"]),
-            str(raw.get("cwd") or ""),
-            str(raw.get("kind") or ""),
-            str(raw.get("entrypoint") or ""),
-            str(raw.get("name") or ""),
-            raw.get("nameSource") == "user",
-        )
-    except (OSError, ValueError, KeyError, AttributeError):
+    found = _found(store, pid)
+    if found is None or "sessionId" not in found[1]:
         return None
+    process, raw = found
+    return Record(
+        process,
+        str(raw["sessionId"]),
+        str(raw.get("cwd") or ""),
+        str(raw.get("kind") or ""),
+        str(raw.get("entrypoint") or ""),
+        str(raw.get("name") or ""),
+        raw.get("nameSource") == "user",
+    )
 
 
 def entry(store: str, process: ProcessId) -> dict[str, Any] | None:
     """What ``process`` says of itself, as it is in its file; None when there is no such file, or it is another process's."""
+    found = _found(store, process.pid)
+    return found[1] if found is not None and found[0] == process else None
+
+
+def _found(store: str, pid: int) -> tuple[ProcessId, dict[str, Any]] | None:
+    """The process that the file of ``pid`` is of, and what is in it; None when it is no living one's."""
     try:
-        with open(os.path.join(store, "sessions", f"{process.pid}.json"), encoding="utf-8") as file:
+        with open(os.path.join(store, "sessions", f"{pid}.json"), encoding="utf-8") as file:
             raw = json.load(file)
             written = os.fstat(file.fileno()).st_mtime
     except (OSError, ValueError):
         return None
-    if not isinstance(raw, dict) or holder(process.pid, facts.evidence(raw.get("procStart"), written)) != process:
-        return None
-    return raw
+    process = holder(pid, facts.evidence(raw.get("procStart"), written)) if isinstance(raw, dict) else None
+    return (process, raw) if process is not None else None
 
 
 def held_by(store: str, process: ProcessId) -> str:
