@@ -85,7 +85,7 @@ class Ear:
             os.chmod(path, 0o600)
             self._made[path] = _identity(path)
             return await asyncio.start_unix_server(partial(self._hear, door), sock=made, limit=_LONGEST)
-        except BaseException:
+        except BaseException:  # raised again: whatever it is, no socket is left open
             made.close()
             raise
 

@@ -13,6 +13,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol
 
 from broker.processes import ProcessId, identify
@@ -126,7 +127,7 @@ async def _connected(opening: Opening) -> socket.socket:
         await asyncio.get_running_loop().sock_connect(made, opening.socket)
         if opening.listener is not None and behind(made) not in (None, opening.listener):
             raise PermissionError("another process listens there")
-    except BaseException:
+    except BaseException:  # raised again, also when nobody waits any more: no socket is left open
         made.close()
         raise
     return made
@@ -188,8 +189,8 @@ async def _program(argv: tuple[str, ...], environment: Mapping[str, str], cwd: s
 @asynccontextmanager
 async def _websocket(connected: socket.socket) -> AsyncIterator[_Connection]:
     # Its import takes longer than the loop may stand still.
-    client = await asyncio.to_thread(__import__, "websockets.asyncio.client", fromlist=["unix_connect"])
-    errors = await asyncio.to_thread(__import__, "websockets.exceptions", fromlist=["WebSocketException"])
+    client = await asyncio.to_thread(import_module, "websockets.asyncio.client")
+    errors = await asyncio.to_thread(import_module, "websockets.exceptions")
 
     class Frames:
         async def send(self, message: bytes) -> None:

@@ -13,17 +13,14 @@ from broker.deliveries import Attempt, Delivery, Kind
 from broker.routes import Handing, Held, Open, Reach, Unreachable, Wait
 from broker.routes.door import DoorRoute
 from broker.routes.headless import HeadlessRoute
-from broker.routes.panel import PanelRoute
+from broker.routes.panel import REOPENED, PanelRoute
 from broker.settings import uses_doors, uses_panels
 
 _CLOSED = ("panel_closed",)
 """Ends of the first route after which another one is tried: nobody holds the session there any more."""
 
-
-_REOPENED = 60.0
-"""Seconds that return traffic waits for a session to be open again (DE-41)."""
-
 _LOOK_AGAIN = 3.0
+"""Seconds between two looks at a session that is closed: nothing tells of a terminal that is opened."""
 
 
 class Routes:
@@ -43,7 +40,7 @@ class Routes:
         by_door = await self._by_door(delivery, waited)
         if isinstance(by_door, Reach):
             return by_door
-        if isinstance(by_panel, Wait) and uses_doors(delivery.settings):  # nothing tells of a terminal that is opened instead
+        if isinstance(by_panel, Wait) and uses_doors(delivery.settings):
             by_panel = replace(by_panel, seconds=min(by_panel.seconds, _LOOK_AGAIN))
         if delivery.kind is not Kind.REQUEST:
             return by_panel or by_door or self._not_open(delivery, waited)
@@ -57,8 +54,8 @@ class Routes:
         """What goes back waits for a terminal that is opened again, as it does for a panel (DE-41)."""
         if self._panel.holds(delivery.agent, delivery.session):
             return Unreachable("not_open", "it is open in a panel that this registration does not use")
-        if waited < _REOPENED and uses_doors(delivery.settings):
-            return Wait("nobody has the session open", min(_LOOK_AGAIN, _REOPENED - waited), "not_open")
+        if waited < REOPENED and uses_doors(delivery.settings):
+            return Wait("nobody has the session open", min(_LOOK_AGAIN, REOPENED - waited), "not_open")
         return Unreachable("not_open", "nobody has the session open")
 
     async def _by_panel(self, delivery: Delivery, waited: float) -> Reach | Wait | Unreachable | None:

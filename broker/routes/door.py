@@ -108,12 +108,12 @@ class DoorRoute:
             await asyncio.sleep(_LOOK_AGAIN)
 
     async def _listen(self, attempt: Attempt) -> None:
-        delivery, holder = self._book.delivery(attempt.delivery), parse_process_id(attempt.instance)
-        if delivery is None or holder is None:
+        delivery = self._book.delivery(attempt.delivery)
+        if delivery is None:
             return
         door = _door(agent(delivery.agent), attempt.route)
-        opening = await asyncio.to_thread(door.look, attempt.store, attempt.session, [holder])
-        if isinstance(opening, Opening) and opening.notices:
+        opening = await _still_open(door, attempt)
+        if opening is not None and opening.notices:
             await self._ear.at(opening.notices, door)
 
     def close(self) -> None:
@@ -175,9 +175,8 @@ class DoorRoute:
 
     async def hand_over(self, delivery: Delivery, attempt: Attempt, reach: Reach, text: str) -> bool:
         door = _door(agent(delivery.agent), reach.route)
-        holders = [holder for holder in (parse_process_id(reach.instance),) if holder is not None]
-        opening = await asyncio.to_thread(door.look, attempt.store, attempt.session, holders)
-        if isinstance(opening, Shut):
+        opening = await _still_open(door, attempt)
+        if opening is None:
             return False
         self._tasks.spawn(self._give(door, opening, delivery, attempt, text))
         return True
@@ -230,11 +229,8 @@ class DoorRoute:
 
     async def _take_back(self, delivery: Delivery, attempt: Attempt) -> None:
         door = _door(agent(delivery.agent), attempt.route)
-        holder = parse_process_id(attempt.instance)
-        if door.take_back is None or holder is None:
-            return
-        opening = await asyncio.to_thread(door.look, attempt.store, delivery.session, [holder])
-        if isinstance(opening, Shut):
+        opening = await _still_open(door, attempt) if door.take_back is not None else None
+        if door.take_back is None or opening is None:
             return
         try:
             said = await self._converse(opening, door.take_back(delivery.session, delivery.key))
@@ -304,6 +300,15 @@ class DoorRoute:
 
 def _door(described: Agent, name: str) -> Door:
     return next(door for door in described.doors if door.name == name)
+
+
+async def _still_open(door: Door, attempt: Attempt) -> Opening | None:
+    """The door at the process that has the attempt, while that has its session."""
+    holder = parse_process_id(attempt.instance)
+    if holder is None:
+        return None
+    opening = await asyncio.to_thread(door.look, attempt.store, attempt.session, [holder])
+    return opening if isinstance(opening, Opening) else None
 
 
 def _as_it_looks(door: Door, opening: Opening) -> Open:

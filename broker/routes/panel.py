@@ -20,8 +20,8 @@ from shims.presence import living
 _TWO_HOLDERS = 15.0
 """Seconds that a reloading window gets until its old process is gone."""
 
-_GONE = 60.0
-"""Seconds that a closed panel is waited for: a reopened tab is found (DE-41)."""
+REOPENED = 60.0
+"""Seconds that a closed session is waited for: a reopened tab is found (DE-41)."""
 
 _TITLE = 60
 
@@ -53,9 +53,9 @@ class PanelRoute:
                 both = " and ".join(f"process {panel.process.pid} in {panel.cwd}" for panel in staying)
                 return Unreachable("session_open_twice", f"the session is open in two panels: {both}")
         if not staying:
-            if waited >= _GONE:
+            if waited >= REOPENED:
                 return Unreachable("panel_closed", "the session's panel has been closed")
-            return Wait("its panel is closed", _GONE - waited, "panel_closed")
+            return Wait("its panel is closed", REOPENED - waited, "panel_closed")
         panel = staying[0]
         state = panel.session(delivery.session)
         if state is None or not state.accepts:
