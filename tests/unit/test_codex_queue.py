@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from broker.processes import ProcessId
 from shims.codex import queue
 from shims.codex.queue import DOOR, Adding, Asking, TakingBack
 from shims.door import Letter, Opening, Outcome, Said, Shut, Talk, Way
+from tests.unit.spoken import Spoken
 
 THREAD, KEY = "01a22cf3-742a-7fdb-bc3e-425791269f1b", "req_1700000000000_abcdef"
 HOLDER = ProcessId(7, 7)
@@ -37,36 +37,12 @@ def adding(text: str = "please") -> Adding:
     return Adding(OPENING, Letter(THREAD, KEY, text))
 
 
-class Spoken:
-    """One conversation: what was sent, and how it stands."""
-
-    def __init__(self, talk: Talk) -> None:
-        self.talk = talk
-        self.sent: list[dict[str, Any]] = []
-        self.said = Said()
-        self._take(talk.begin())
-
-    def _take(self, said: Said) -> Said:
-        self.sent += map(json.loads, said.messages)
-        self.said = said
-        return said
-
-    def hears(self, message: dict[str, Any] | bytes) -> Said:
-        return self._take(self.talk.heard(message if isinstance(message, bytes) else json.dumps(message).encode()))
-
-    def answers(self, result: dict[str, Any]) -> Said:
-        """To the last request."""
-        return self.hears({"id": self.sent[-1]["id"], "result": result})
-
+class QueueTalk(Spoken):
     def fails(self, message: str) -> Said:
         return self.hears({"id": self.sent[-1]["id"], "error": {"code": -32600, "message": message}})
 
     def introduced(self, agent: str = AGENT) -> Said:
         return self.answers({"userAgent": agent, "codexHome": "/h"})
-
-    @property
-    def methods(self) -> list[str]:
-        return [sent["method"] for sent in self.sent]
 
 
 TALKS: dict[str, Callable[[], Talk]] = {
@@ -130,7 +106,7 @@ def test_a_holder_whose_program_cannot_be_told_is_named(tmp_path: Path, monkeypa
 @pytest.mark.requirement("LD-03")
 @each_talk
 def test_it_introduces_itself_first_and_goes_on_when_it_was_heard(talk: Callable[[], Talk]) -> None:
-    spoken = Spoken(talk())
+    spoken = QueueTalk(talk())
     assert spoken.methods == ["initialize"]
     assert spoken.sent[0]["params"]["capabilities"] == {"experimentalApi": True}
     spoken.introduced()
@@ -142,14 +118,14 @@ def test_it_introduces_itself_first_and_goes_on_when_it_was_heard(talk: Callable
 
 @pytest.mark.requirement("LD-03")
 def test_the_first_release_with_a_queue_is_not_too_old() -> None:
-    assert Spoken(adding()).introduced("codex_cli/0.148.0 (x)").carries
+    assert QueueTalk(adding()).introduced("codex_cli/0.148.0 (x)").carries
 
 
 @pytest.mark.requirement("LD-03")
 @each_talk
 @pytest.mark.parametrize("agent", ["codex_cli/0.147.9 (x)", "codex_cli/0.9.0", "", "codex_cli", "nonsense"])
 def test_an_older_one_has_no_queue_and_is_asked_for_nothing(talk: Callable[[], Talk], agent: str) -> None:
-    spoken = Spoken(talk())
+    spoken = QueueTalk(talk())
     said = spoken.introduced(agent)
     assert (said.outcome, said.code, said.carries) == (Outcome.REFUSED, "too_old", False)
     assert spoken.methods == ["initialize"]
@@ -170,7 +146,7 @@ def test_an_older_one_has_no_queue_and_is_asked_for_nothing(talk: Callable[[], T
 )
 def test_an_error_ends_it(talk: Callable[[], Talk], message: str, code: str) -> None:
     for introduced in (False, True):
-        spoken = Spoken(talk())
+        spoken = QueueTalk(talk())
         if introduced:
             spoken.introduced()
         assert (spoken.fails(message).outcome, spoken.said.code) == (Outcome.REFUSED, code)
@@ -180,12 +156,12 @@ def test_an_error_ends_it(talk: Callable[[], Talk], message: str, code: str) -> 
 @pytest.mark.requirement("LD-03")
 @each_talk
 def test_an_error_that_is_none_ends_it_as_well(talk: Callable[[], Talk]) -> None:
-    spoken = Spoken(talk())
+    spoken = QueueTalk(talk())
     errors: tuple[object, ...] = (None, [], "no", {"message": 7})
     for error in errors:
         said = spoken.hears({"id": spoken.sent[0]["id"], "error": error})
         assert (said.outcome, said.code) == (Outcome.REFUSED, "agent_refused")
-        spoken = Spoken(talk())
+        spoken = QueueTalk(talk())
 
 
 @pytest.mark.requirement("LD-03", "LD-06")
@@ -194,7 +170,7 @@ def test_an_error_that_is_none_ends_it_as_well(talk: Callable[[], Talk]) -> None
 def test_what_others_say_in_between_changes_nothing(talk: Callable[[], Talk], data: st.DataObject) -> None:
     """Nor what is no message at all."""
     noise = st.sampled_from(NOISE) | st.binary().filter(lambda line: b"xagent" not in line)
-    spoken = Spoken(talk())
+    spoken = QueueTalk(talk())
     steps: tuple[Callable[[], Said], ...] = (spoken.introduced, lambda: spoken.answers({}))
     for step in steps:
         before = len(spoken.sent)
@@ -208,7 +184,7 @@ def test_what_others_say_in_between_changes_nothing(talk: Callable[[], Talk], da
 @each_talk
 def test_an_answer_counts_once_and_only_when_it_was_asked_for(talk: Callable[[], Talk]) -> None:
     """Or the words would go in twice."""
-    spoken = Spoken(talk())
+    spoken = QueueTalk(talk())
     assert spoken.hears({"id": "xagent-2", "result": {}}) == Said(), "nothing was asked yet"
     spoken.introduced()
     sent = len(spoken.sent)
@@ -223,7 +199,7 @@ def test_an_answer_counts_once_and_only_when_it_was_asked_for(talk: Callable[[],
 @pytest.mark.requirement("LD-03")
 @given(st.text())
 def test_the_words_go_in_under_the_key(text: str) -> None:
-    spoken = Spoken(adding(text))
+    spoken = QueueTalk(adding(text))
     said = spoken.introduced()
     assert said.carries
     assert spoken.sent[-1]["method"] == "thread/queue/add"
@@ -245,7 +221,7 @@ def queued(*keys: object) -> dict[str, Any]:
 @pytest.mark.requirement("LD-03", "DE-26")
 @pytest.mark.parametrize(("deleted", "outcome"), [(True, Outcome.ACCEPTED), (False, Outcome.REFUSED), (None, Outcome.REFUSED)])
 def test_what_waits_is_taken_back_by_its_own_id(deleted: object, outcome: Outcome) -> None:
-    spoken = Spoken(TakingBack(THREAD, KEY))
+    spoken = QueueTalk(TakingBack(THREAD, KEY))
     spoken.introduced()
     assert spoken.methods[-1] == "thread/queue/list"
     said = spoken.answers(queued("another", KEY, None))
@@ -257,7 +233,7 @@ def test_what_waits_is_taken_back_by_its_own_id(deleted: object, outcome: Outcom
 @pytest.mark.requirement("LD-03", "DE-26")
 @pytest.mark.parametrize("listed", [queued(), queued("another"), {}, {"data": "x"}, {"data": [None, 7, [KEY]]}])
 def test_what_does_not_wait_is_not_given_back(listed: dict[str, Any]) -> None:
-    spoken = Spoken(TakingBack(THREAD, KEY))
+    spoken = QueueTalk(TakingBack(THREAD, KEY))
     spoken.introduced()
     said = spoken.answers(listed)
     assert (said.outcome, said.code) == (Outcome.REFUSED, "not_waiting")
@@ -286,7 +262,7 @@ def test_what_does_not_wait_is_not_given_back(listed: dict[str, Any]) -> None:
     ],
 )
 def test_what_stands_in_its_way(thread: dict[str, Any], turns: Any, found: dict[str, object]) -> None:
-    spoken = Spoken(Asking(THREAD))
+    spoken = QueueTalk(Asking(THREAD))
     spoken.introduced()
     assert spoken.sent[-1]["method"] == "thread/read"
     spoken.answers({"thread": thread})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from broker.processes import ProcessId
 from shims.door import Letter, Opening, Outcome, Said, Shut, Talk, Way
 from shims.grok import leader
 from shims.grok.leader import DOOR, Asking, Prompting, TakingBack
+from tests.unit.spoken import Spoken
 
 SESSION, KEY = "01a22cf3-742a-7fdb-bc3e-425791269f1b", "dlv_0123456789ab"
 LEADER, TERMINAL = ProcessId(7, 7), ProcessId(8, 8)
@@ -60,27 +60,8 @@ NOISE: tuple[dict[str, Any] | bytes, ...] = (
 """What a leader says to every client, or about other sessions."""
 
 
-class Spoken:
-    """One conversation: what was sent, and how it stands."""
-
-    def __init__(self, talk: Talk) -> None:
-        self.talk = talk
-        self.sent: list[dict[str, Any]] = []
-        self.said = Said()
-        self._take(talk.begin())
-
-    def _take(self, said: Said) -> Said:
-        self.sent += map(json.loads, said.messages)
-        self.said = said
-        return said
-
-    def hears(self, message: dict[str, Any] | bytes) -> Said:
-        line = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", **message}).encode()
-        return self._take(self.talk.heard(line))
-
-    def answers(self, result: object) -> Said:
-        """To the last request."""
-        return self.hears({"id": self.sent[-1]["id"], "result": result})
+class LeaderTalk(Spoken):
+    envelope: ClassVar = {"jsonrpc": "2.0"}
 
     def lists(self, *sessions: dict[str, Any]) -> Said:
         return self.answers({"result": {"sessions": list(sessions)}})
@@ -89,10 +70,6 @@ class Spoken:
         """Introduced, and told that the session is there."""
         self.answers({"protocolVersion": 1})
         return self.lists({"sessionId": "another", "resident": True}, {"sessionId": SESSION, "resident": True, **facts})
-
-    @property
-    def methods(self) -> list[str]:
-        return [sent["method"] for sent in self.sent]
 
 
 TALKS: dict[str, Callable[[], Talk]] = {
@@ -147,7 +124,7 @@ def test_without_a_leader_it_is_said_how_to_have_one(monkeypatch: pytest.MonkeyP
 @pytest.mark.requirement("LD-04")
 @each_talk
 def test_nothing_is_asked_of_a_session_before_it_is_seen_there(talk: Callable[[], Talk]) -> None:
-    spoken = Spoken(talk())
+    spoken = LeaderTalk(talk())
     spoken.answers({})
     assert spoken.methods == ["initialize", "_x.ai/sessions/list"]
     assert not spoken.said.carries
@@ -167,7 +144,7 @@ def test_nothing_is_asked_of_a_session_before_it_is_seen_there(talk: Callable[[]
     ],
 )
 def test_a_session_that_it_has_not_is_elsewhere(talk: Callable[[], Talk], listed: list[Any]) -> None:
-    spoken = Spoken(talk())
+    spoken = LeaderTalk(talk())
     spoken.answers({})
     said = spoken.lists(*listed)
     assert (said.outcome, said.code) == (Outcome.REFUSED, "elsewhere")
@@ -179,7 +156,7 @@ def test_a_session_that_it_has_not_is_elsewhere(talk: Callable[[], Talk], listed
 @each_talk
 @pytest.mark.parametrize("answer", [None, {}, {"result": None}, {"result": {"sessions": {}}}, [], 7])
 def test_an_answer_of_another_shape_has_no_session(talk: Callable[[], Talk], answer: object) -> None:
-    spoken = Spoken(talk())
+    spoken = LeaderTalk(talk())
     spoken.answers({})
     assert spoken.answers(answer).code == "elsewhere"
 
@@ -198,7 +175,7 @@ def test_an_answer_of_another_shape_has_no_session(talk: Callable[[], Talk], ans
 )
 def test_an_error_ends_it(talk: Callable[[], Talk], error: object, code: str) -> None:
     for steps in (0, 1):
-        spoken = Spoken(talk())
+        spoken = LeaderTalk(talk())
         for _ in range(steps):
             spoken.answers({})
         said = spoken.hears({"id": spoken.sent[-1]["id"], "error": error})
@@ -210,7 +187,7 @@ def test_an_error_ends_it(talk: Callable[[], Talk], error: object, code: str) ->
 @given(data=st.data())
 def test_what_is_said_to_others_changes_nothing(talk: Callable[[], Talk], data: st.DataObject) -> None:
     """A request for permission is answered by the person there, and an error that is not ours is no refusal."""
-    spoken = Spoken(talk())
+    spoken = LeaderTalk(talk())
     for step in (lambda: spoken.answers({}), lambda: spoken.lists({"sessionId": SESSION, "resident": True}), lambda: None):
         before = len(spoken.sent)
         if spoken.said.outcome is Outcome.OPEN:
@@ -224,7 +201,7 @@ def test_what_is_said_to_others_changes_nothing(talk: Callable[[], Talk], data: 
 @each_talk
 def test_an_answer_counts_once_and_only_when_it_was_asked_for(talk: Callable[[], Talk]) -> None:
     """Or the words would go in twice."""
-    spoken = Spoken(talk())
+    spoken = LeaderTalk(talk())
     sessions = {"result": {"sessions": [{"sessionId": SESSION, "resident": True}]}}
     assert spoken.hears({"id": "xagent-list", "result": sessions}) == Said(), "nothing was asked yet"
     assert spoken.hears({"id": "xagent-prompt", "result": {}}) == Said()
@@ -241,7 +218,7 @@ def test_an_answer_counts_once_and_only_when_it_was_asked_for(talk: Callable[[],
 @pytest.mark.requirement("LD-04")
 @given(st.text())
 def test_the_words_go_in_under_the_key(text: str) -> None:
-    spoken = Spoken(prompting(text))
+    spoken = LeaderTalk(prompting(text))
     said = spoken.there()
     assert said.carries
     assert said.outcome is Outcome.OPEN
@@ -271,14 +248,14 @@ def test_the_words_go_in_under_the_key(text: str) -> None:
     ],
 )
 def test_it_is_in_when_the_leader_shows_it(shown: dict[str, Any], outcome: Outcome) -> None:
-    spoken = Spoken(prompting())
+    spoken = LeaderTalk(prompting())
     spoken.there()
     assert spoken.hears(shown).outcome is outcome
 
 
 @pytest.mark.requirement("LD-04", "LD-06")
 def test_a_prompt_that_is_refused_was_not_let_in() -> None:
-    spoken = Spoken(prompting())
+    spoken = LeaderTalk(prompting())
     spoken.there()
     said = spoken.hears({"id": "xagent-prompt", "error": {"message": "unknown session id"}})
     assert (said.outcome, said.code) == (Outcome.REFUSED, "elsewhere")
@@ -299,7 +276,7 @@ def test_a_prompt_that_is_refused_was_not_let_in() -> None:
     ],
 )
 def test_what_waits_is_taken_back_when_the_queue_shows_it(shown: dict[str, Any], outcome: Outcome) -> None:
-    spoken = Spoken(TakingBack(SESSION, KEY))
+    spoken = LeaderTalk(TakingBack(SESSION, KEY))
     said = spoken.there()
     assert not said.carries
     assert spoken.sent[-1]["method"] == "_x.ai/queue/remove"
@@ -311,7 +288,7 @@ def test_what_waits_is_taken_back_when_the_queue_shows_it(shown: dict[str, Any],
 
 @pytest.mark.requirement("LD-04", "DE-26")
 def test_a_queue_from_before_we_asked_proves_nothing() -> None:
-    spoken = Spoken(TakingBack(SESSION, KEY))
+    spoken = LeaderTalk(TakingBack(SESSION, KEY))
     assert spoken.hears(changed()) == Said()
     spoken.answers({})
     assert spoken.hears(changed()) == Said()
@@ -332,6 +309,6 @@ def test_a_queue_from_before_we_asked_proves_nothing() -> None:
     ],
 )
 def test_what_stands_in_its_way(activity: object, found: dict[str, object]) -> None:
-    spoken = Spoken(Asking(SESSION))
+    spoken = LeaderTalk(Asking(SESSION))
     said = spoken.there(activity=activity)
     assert (said.outcome, said.found) == (Outcome.ACCEPTED, found)
